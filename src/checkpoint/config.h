@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -16,12 +17,12 @@ enum class LayerKind : std::uint8_t { kFull, kWindow };
 struct AttentionShape {
   int q_heads = 0;
   int kv_heads = 0;
-  int qk_dim = 0;          // width of a query or key head (192)
-  int v_dim = 0;           // width of a value head (128)
-  int rotary_dims = 0;     // leading dims that are rotated: int(qk_dim * partial_rotary_factor) (64)
-  float rope_theta = 0;    // base of the rotary frequencies
-  int window = 0;          // keys a query sees, itself included; 0: all
-  bool sink = false;       // learned sink logit per query head
+  int qk_dim = 0;        // width of a query or key head (192)
+  int v_dim = 0;         // width of a value head (128)
+  int rotary_dims = 0;   // leading dims that are rotated: int(qk_dim * partial_rotary_factor) (64)
+  float rope_theta = 0;  // base of the rotary frequencies
+  int window = 0;        // keys a query sees, itself included; 0: all
+  bool sink = false;     // learned sink logit per query head
 };
 
 struct ModelConfig {
@@ -55,10 +56,12 @@ struct ModelConfig {
   std::vector<std::string> unquantized;              // quantization_config.ignored_layers
 
   std::int64_t max_positions = 0;
-  int mtp_heads = -1;               // -1: not declared, count the tensors
-  std::vector<int> eos_token_ids;   // config.json and generation_config.json together
+  int mtp_heads = -1;              // -1: not declared, count the tensors
+  std::vector<int> eos_token_ids;  // config.json and generation_config.json together
   int bos_token_id = -1;
   int pad_token_id = -1;
+
+  std::vector<std::string> warnings;  // keys this program does not know; shown by `mimo inspect`
 
   const AttentionShape& attention(int layer) const {
     return layer_kinds[static_cast<std::size_t>(layer)] == LayerKind::kFull ? full : window;

@@ -1,5 +1,6 @@
-// Where weights come from: a checkpoint directory or a random generator, with one face. Views are in checkpoint
-// precision and canonical row order; each rank asks for its own shard and touches only those bytes.
+// Where weights come from: a checkpoint directory or a random generator, with one face. Views are in
+// checkpoint precision and canonical row order; each rank asks for its own shard and touches only those
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,16 @@
 
 namespace mimo {
 
-// Tensor-parallel part: query heads, expert and MLP width are cut evenly; KV heads are cut when size <= kv_heads and
-// replicated by rule above that (rank r of `size` takes KV head r * kv_heads / size).
+// Tensor-parallel part: query heads, expert and MLP width are cut evenly; KV heads are cut when size <=
+// kv_heads and replicated by rule above that (rank r of `size` takes KV head r * kv_heads / size).
 struct Shard {
   int rank = 0;
   int size = 1;
 };
 
 struct AttentionWeights {
-  WeightView qkv;            // rows [Q | K | V] of this shard, heads in order: q_heads*qk + kv_heads*qk + kv_heads*v
-  WeightView o_proj;         // [hidden, q_heads * v_dim]
+  WeightView qkv;     // rows [Q | K | V] of this shard, heads in order: q_heads*qk + kv_heads*qk + kv_heads*v
+  WeightView o_proj;  // [hidden, q_heads * v_dim]
   std::vector<float> sinks;  // [q_heads]; empty when the layer kind has none
 };
 
@@ -74,20 +75,25 @@ class WeightSource {
 
   // Gives back the memory behind the views of a layer (pages of a map, a generated buffer).
   virtual void release_layer(int index) = 0;
+  virtual void release_mtp(int /*head*/) {}
   virtual void release_globals() = 0;
+
+  // Starts reading a layer ahead, all ranks' parts of it. A hint: may do nothing.
+  virtual void prefetch_layer(int /*index*/) {}
 
   // Bytes of all tensors the text model reads, for progress and the summary line.
   virtual std::uint64_t total_bytes() const = 0;
 };
 
 struct OpenOptions {
-  bool mtp = false;                          // load and check the MTP heads
+  bool mtp = false;  // load and check the MTP heads
   enum class QkvLayout { kAuto, kChunked, kPlain } qkv_layout = QkvLayout::kAuto;  // override for re-exports
 };
 
-// A checkpoint directory in Hugging Face layout. Checks every header before any weight byte is read: all tensors
-// present with the expected dtype and shape, nothing unexplained left over.
-Result<std::unique_ptr<WeightSource>> open_checkpoint(const std::string& directory, const OpenOptions& options);
+// A checkpoint directory in Hugging Face layout. Checks every header before any weight byte is read: all
+// tensors present with the expected dtype and shape, nothing unexplained left over.
+Result<std::unique_ptr<WeightSource>> open_checkpoint(const std::string& directory,
+                                                      const OpenOptions& options);
 
 // Random weights of the right statistics in the formats the config declares (--load-format random).
 Result<std::unique_ptr<WeightSource>> open_random(const ModelConfig& config, std::uint64_t seed);

@@ -1,0 +1,50 @@
+#include "cache/sequence_pages.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace mimo {
+
+SequencePages::SequencePages(const PageLayout& layout, PagePool& full, PagePool& window)
+    : layout_(layout), full_(&full), window_(&window) {}
+
+SequencePages::~SequencePages() {
+  for (const std::int32_t page : full_pages_) full_->release(page);
+  for (std::size_t i = window_begin_; i < window_pages_.size(); ++i) window_->release(window_pages_[i]);
+}
+
+std::int64_t SequencePages::full_pages_needed(std::int64_t tokens) const {
+  return std::max<std::int64_t>(0, pages_for(length_ + tokens) - static_cast<std::int64_t>(full_pages_.size()));
+}
+
+std::int64_t SequencePages::window_pages_needed(std::int64_t tokens) const {
+  return std::max<std::int64_t>(0, pages_for(length_ + tokens) - static_cast<std::int64_t>(window_pages_.size()));
+}
+
+Status SequencePages::extend(std::int64_t tokens) {
+  const std::int64_t full = full_pages_needed(tokens);
+  const std::int64_t window = window_pages_needed(tokens);
+  if (full > full_->free_pages() || window > window_->free_pages()) {
+    return fail(ErrorCode::kLimit, "KV cache: {} tokens more need {} full and {} window pages; {} and {} are free", tokens,
+                full, window, full_->free_pages(), window_->free_pages());
+  }
+  // Cannot fail any more: the counts were checked and one thread owns the pools.
+  for (std::int64_t i = 0; i < full; ++i) full_pages_.push_back(*full_->allocate());
+  for (std::int64_t i = 0; i < window; ++i) window_pages_.push_back(*window_->allocate());
+  return {};
+}
+
+void SequencePages::commit(std::int64_t tokens) {
+  length_ += tokens;
+  MIMO_CHECK(pages_for(length_) <= static_cast<std::int64_t>(full_pages_.size()), "commit of {} tokens without room",
+             tokens);
+  const std::int64_t first_visible = std::max<std::int64_t>(0, length_ - layout_.window + 1);
+  const auto keep = std::min(static_cast<std::size_t>(first_visible / layout_.page_size), window_pages_.size());
+  for (; window_begin_ < keep; ++window_begin_) {
+    window_->release(window_pages_[window_begin_]);
+    window_pages_[window_begin_] = -1;
+  }
+}
+
+}  // namespace mimo

@@ -1,0 +1,58 @@
+// Which pages hold the keys and values of one sequence, and the rule by which window pages are let go.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/page_pool.h"
+#include "core/result.h"
+
+namespace mimo {
+
+struct PageLayout {
+  int page_size = 16;
+  int window = 128;  // tokens a window layer's query sees, itself included
+};
+
+class SequencePages {
+ public:
+  // The pools must outlive the sequence.
+  SequencePages(const PageLayout& layout, PagePool& full, PagePool& window);
+  SequencePages(SequencePages&&) = default;
+  SequencePages& operator=(SequencePages&&) = delete;
+  SequencePages(const SequencePages&) = delete;
+  SequencePages& operator=(const SequencePages&) = delete;
+  ~SequencePages();
+
+  // Makes room for tokens [length, length + tokens) in both kinds of layer. On failure (pool empty) nothing changes.
+  Status extend(std::int64_t tokens);
+
+  // The last extend's tokens now count: length grows by `tokens`, and window pages that no later query can see are
+  // freed. A query at position p sees keys from p - window + 1 on, and the next one is at `length`.
+  void commit(std::int64_t tokens);
+
+  std::int64_t length() const { return length_; }
+  // Entry p holds positions [p * page_size, (p + 1) * page_size); -1: left the window.
+  std::span<const std::int32_t> full_pages() const { return full_pages_; }
+  std::span<const std::int32_t> window_pages() const { return window_pages_; }
+
+  // Pages of each pool that extend(tokens) would take now.
+  std::int64_t full_pages_needed(std::int64_t tokens) const;
+  std::int64_t window_pages_needed(std::int64_t tokens) const;
+
+ private:
+  std::int64_t pages_for(std::int64_t tokens) const {
+    return (tokens + layout_.page_size - 1) / layout_.page_size;
+  }
+
+  PageLayout layout_;
+  PagePool* full_;
+  PagePool* window_;
+  std::vector<std::int32_t> full_pages_;
+  std::vector<std::int32_t> window_pages_;
+  std::size_t window_begin_ = 0;  // entries before it are -1
+  std::int64_t length_ = 0;
+};
+
+}  // namespace mimo

@@ -1,0 +1,247 @@
+#include "checkpoint/inspect.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+#include "checkpoint/safetensors_set.h"
+#include "checkpoint/sharding.h"
+
+namespace mimo {
+namespace {
+
+std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+
+std::string gigabytes(std::uint64_t bytes) {
+  return bytes < 100'000'000 ? fmt::format("{:.3f} MB", static_cast<double>(bytes) / 1e6)
+                             : fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+std::string parameter_text(std::uint64_t count) {
+  return count < 1'000'000'000 ? fmt::format("{:.2f}M", static_cast<double>(count) / 1e6)
+                               : fmt::format("{:.2f}B", static_cast<double>(count) / 1e9);
+}
+
+const char* kind_name(LayerKind kind) { return kind == LayerKind::kFull ? "full" : "window"; }
+
+std::string qkv_text(const QkvLayout& layout) {
+  if (!layout.fused) return "split";
+  return layout.chunks > 1 ? fmt::format("fused in {} chunks", layout.chunks) : "fused, plain [Q|K|V]";
+}
+
+void add_attention(std::string& text, const char* name, const AttentionShape& shape) {
+  text += fmt::format(
+      "  {:<7} {} query heads, {} KV heads, head {} / {}, rotary {} of theta {}, {}{}\n", name, shape.q_heads,
+      shape.kv_heads, shape.qk_dim, shape.v_dim, shape.rotary_dims, shape.rope_theta,
+      shape.window > 0 ? fmt::format("window {}", shape.window) : "all keys", shape.sink ? ", sinks" : "");
+}
+
+json::object attention_json(const AttentionShape& shape) {
+  return {{"q_heads", shape.q_heads},         {"kv_heads", shape.kv_heads},
+          {"qk_dim", shape.qk_dim},           {"v_dim", shape.v_dim},
+          {"rotary_dims", shape.rotary_dims}, {"rope_theta", shape.rope_theta},
+          {"window", shape.window},           {"sink", shape.sink}};
+}
+
+json::array text_array(const std::vector<std::string>& texts) {
+  json::array out;
+  for (const std::string& text : texts) out.emplace_back(json::string(text));
+  return out;
+}
+
+}  // namespace
+
+const char* weight_format_name(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return "f32";
+    case WeightFormat::kBF16:
+      return "bf16";
+    case WeightFormat::kFp8:
+      return "fp8-e4m3-block128";
+    case WeightFormat::kMxfp4:
+      return "mxfp4";
+  }
+  return "";
+}
+
+Result<InspectReport> inspect_checkpoint(const std::string& directory, const OpenOptions& options) {
+  Result<ModelConfig> config = load_config(directory);
+  if (!config) return forward_error(config);
+  InspectReport report;
+  report.directory = directory;
+  report.config = std::move(*config);
+  report.kv_bf16 = kv_bytes(report.config, KvFormat::kBF16, false);
+  report.kv_fp8 = kv_bytes(report.config, KvFormat::kFp8, false);
+  report.tensor_parallel = supported_shard_sizes(report.config);
+  report.qkv = {report.config.fused_qkv, report.config.qkv_chunks};
+  const Result<SafetensorsSet> files = SafetensorsSet::open(directory);
+  if (!files) {
+    report.problems.push_back(files.error().message);
+    report.size = model_size(report.config, std::max(report.config.mtp_heads, 0));
+    return report;
+  }
+  report.indexed = files->indexed();
+  report.other_files = files->other_files();
+  for (const SafetensorsFile& file : files->files()) {
+    report.files.push_back(file_name(file.path()));
+    if (file.header().hole_bytes != 0) {
+      report.config.warnings.push_back(
+          fmt::format("{}: {} data bytes belong to no tensor", file.path(), file.header().hole_bytes));
+    }
+  }
+  OpenOptions with_mtp = options;
+  with_mtp.mtp = true;
+  Binding binding = bind_checkpoint(report.config, *files, with_mtp);
+  if (binding.stored_mtp == 0 && !options.mtp) {
+    with_mtp.mtp = false;  // a checkpoint without heads is complete unless they were asked for
+    binding = bind_checkpoint(report.config, *files, with_mtp);
+  }
+  report.qkv = binding.qkv;
+  report.mtp_heads = binding.stored_mtp;
+  report.size = model_size(report.config, binding.stored_mtp);
+  report.stored_bytes = binding.total_bytes;
+  report.skipped = binding.skipped;
+  auto& warnings = report.config.warnings;
+  warnings.insert(warnings.end(), binding.warnings.begin(), binding.warnings.end());
+  for (const Error& problem : files->problems()) report.problems.push_back(problem.message);
+  for (const Error& problem : binding.problems) report.problems.push_back(problem.message);
+  return report;
+}
+
+std::string to_text(const InspectReport& report) {
+  const ModelConfig& config = report.config;
+  std::string text = fmt::format("{}: MiMo-{} ({} / {})\n", report.directory, config.member,
+                                 config.architecture, config.model_type);
+  text += fmt::format("  {} layers, hidden {}, vocabulary {}, context {}, eps {}, value scale {}\n",
+                      config.layers, config.hidden, config.vocab, config.max_positions, config.norm_eps,
+                      config.value_scale);
+  text += fmt::format("  parameters {} total, {} active per token\n",
+                      parameter_text(report.size.total_parameters),
+                      parameter_text(report.size.active_parameters));
+
+  text += "\nattention\n";
+  add_attention(text, "full", config.full);
+  add_attention(text, "window", config.window);
+
+  text += "\nlayers\n";
+  for (int first = 0; first < config.layers;) {
+    const auto same = [&](int i) {
+      return config.layer_kinds[static_cast<std::size_t>(i)] ==
+                 config.layer_kinds[static_cast<std::size_t>(first)] &&
+             config.layer_is_moe[static_cast<std::size_t>(i)] ==
+                 config.layer_is_moe[static_cast<std::size_t>(first)];
+    };
+    int last = first;
+    while (last + 1 < config.layers && same(last + 1)) ++last;
+    const std::string range = first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+    text += fmt::format("  {:>7}  {:<6}  {}\n", range,
+                        kind_name(config.layer_kinds[static_cast<std::size_t>(first)]),
+                        config.layer_is_moe[static_cast<std::size_t>(first)]
+                            ? fmt::format("MoE, {} of {} experts of width {}", config.top_k, config.experts,
+                                          config.moe_intermediate)
+                            : fmt::format("dense MLP of width {}", config.intermediate));
+    first = last + 1;
+  }
+
+  text += fmt::format("\nformats\n  qkv, dense MLP {}; experts {}; router {}; QKV {}; MTP heads {}\n",
+                      weight_format_name(config.dense_format), weight_format_name(config.expert_format),
+                      weight_format_name(config.router_format), qkv_text(report.qkv), report.mtp_heads);
+  text += "\nbytes by group\n";
+  for (int g = 0; g < kTensorGroups; ++g) {
+    const auto at = static_cast<std::size_t>(g);
+    if (report.size.bytes[at] == 0) continue;
+    text += fmt::format("  {:<22} {:>12}  {:>9} parameters\n", tensor_group_name(static_cast<TensorGroup>(g)),
+                        gigabytes(report.size.bytes[at]), parameter_text(report.size.parameters[at]));
+  }
+  text += fmt::format("  {:<22} {:>12}  ({} found in {} file{}{})\n", "total",
+                      gigabytes(report.size.total_bytes), gigabytes(report.stored_bytes), report.files.size(),
+                      report.files.size() == 1 ? "" : "s", report.indexed ? ", indexed" : "");
+  text += fmt::format(
+      "\nKV cache\n  {} bytes a token in bf16, {} in fp8, plus {} / {} for the last {} tokens of each "
+      "running request\n",
+      report.kv_bf16.full_per_token, report.kv_fp8.full_per_token,
+      gigabytes(report.kv_bf16.window_per_token * static_cast<std::uint64_t>(config.window.window)),
+      gigabytes(report.kv_fp8.window_per_token * static_cast<std::uint64_t>(config.window.window)),
+      config.window.window);
+  text += fmt::format("\ntensor-parallel sizes: {}\n", fmt::join(report.tensor_parallel, ", "));
+  text += fmt::format("stop ids: {}\n", config.eos_token_ids.empty()
+                                            ? std::string("none")
+                                            : fmt::format("{}", fmt::join(config.eos_token_ids, ", ")));
+  for (const auto& [prefix, skipped] : report.skipped) {
+    text += fmt::format("skipped: {}* ({} tensors, {})\n", prefix, skipped.count, gigabytes(skipped.bytes));
+  }
+  for (const std::string& file : report.other_files)
+    text += fmt::format("not part of the checkpoint: {}\n", file);
+  for (const std::string& warning : config.warnings) text += fmt::format("odd: {}\n", warning);
+  for (const std::string& problem : report.problems) text += fmt::format("PROBLEM: {}\n", problem);
+  if (report.problems.empty()) text += "complete: every tensor is there with the expected dtype and shape\n";
+  return text;
+}
+
+json::value to_json(const InspectReport& report) {
+  const ModelConfig& config = report.config;
+  json::array layers;
+  for (int i = 0; i < config.layers; ++i) {
+    layers.push_back(json::object{
+        {"attention", kind_name(config.layer_kinds[static_cast<std::size_t>(i)])},
+        {"mlp", config.layer_is_moe[static_cast<std::size_t>(i)] ? "moe" : "dense"},
+    });
+  }
+  json::object groups;
+  for (int g = 0; g < kTensorGroups; ++g) {
+    const auto at = static_cast<std::size_t>(g);
+    groups[tensor_group_name(static_cast<TensorGroup>(g))] =
+        json::object{{"bytes", report.size.bytes[at]}, {"parameters", report.size.parameters[at]}};
+  }
+  json::object skipped;
+  for (const auto& [prefix, tensors] : report.skipped) {
+    skipped[prefix] = json::object{{"tensors", tensors.count}, {"bytes", tensors.bytes}};
+  }
+  const auto kv = [](const KvBytes& bytes) {
+    return json::object{{"full_bytes_per_token", bytes.full_per_token},
+                        {"window_bytes_per_token", bytes.window_per_token}};
+  };
+  return json::object{
+      {"directory", report.directory},
+      {"member", config.member},
+      {"architecture", config.architecture},
+      {"model_type", config.model_type},
+      {"layers", config.layers},
+      {"hidden", config.hidden},
+      {"vocab", config.vocab},
+      {"max_positions", config.max_positions},
+      {"norm_eps", config.norm_eps},
+      {"value_scale", config.value_scale},
+      {"experts", config.experts},
+      {"top_k", config.top_k},
+      {"attention",
+       json::object{{"full", attention_json(config.full)}, {"window", attention_json(config.window)}}},
+      {"layer_table", layers},
+      {"formats", json::object{{"dense", weight_format_name(config.dense_format)},
+                               {"experts", weight_format_name(config.expert_format)},
+                               {"router", weight_format_name(config.router_format)},
+                               {"qkv", qkv_text(report.qkv)},
+                               {"qkv_chunks", report.qkv.chunks}}},
+      {"mtp_heads", report.mtp_heads},
+      {"groups", groups},
+      {"parameters_total", report.size.total_parameters},
+      {"parameters_active", report.size.active_parameters},
+      {"bytes_expected", report.size.total_bytes},
+      {"bytes_stored", report.stored_bytes},
+      {"kv_bf16", kv(report.kv_bf16)},
+      {"kv_fp8", kv(report.kv_fp8)},
+      {"window", config.window.window},
+      {"tensor_parallel", json::value_from(report.tensor_parallel)},
+      {"stop_ids", json::value_from(config.eos_token_ids)},
+      {"files", text_array(report.files)},
+      {"other_files", text_array(report.other_files)},
+      {"skipped", skipped},
+      {"warnings", text_array(config.warnings)},
+      {"problems", text_array(report.problems)},
+      {"complete", report.problems.empty()},
+  };
+}
+
+}  // namespace mimo

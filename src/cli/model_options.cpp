@@ -1,0 +1,102 @@
+#include "cli/model_options.h"
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+
+#include "core/file.h"
+#include "core/progress.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/reference/reference_ops.h"
+
+namespace mimo {
+namespace {
+
+Result<std::unique_ptr<WeightSource>> open_source(const ModelOptions& options) {
+  if (options.load_format == "random") {
+    std::string path = options.config_file;
+    if (path.empty()) {
+      if (options.directory.empty()) {
+        return fail(ErrorCode::kInvalidArgument, "--load-format random: give --config FILE or a directory with a config.json");
+      }
+      path = options.directory + "/config.json";
+    }
+    const Result<std::string> text = read_file(path, 16u << 20);
+    if (!text) return forward_error(text);
+    const Result<ModelConfig> config = parse_config(*text, path);
+    if (!config) return forward_error(config);
+    return open_random(*config, options.seed);
+  }
+  if (!options.config_file.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "--config {}: only with --load-format random", options.config_file);
+  }
+  if (options.directory.empty()) return fail(ErrorCode::kInvalidArgument, "no checkpoint directory given");
+  return open_checkpoint(options.directory, {});
+}
+
+Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options) {
+  if (options.backend == "reference") return make_reference_ops();
+  return make_cpu_ops({.threads = options.threads});
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  command.add_option("model", options.directory, "Checkpoint directory (Hugging Face layout)");
+  command.add_option("--load-format", options.load_format, "auto: read the checkpoint; random: weights from --seed")
+      ->check(CLI::IsMember({"auto", "random"}))
+      ->capture_default_str();
+  command.add_option("--config", options.config_file, "config.json for --load-format random");
+  command.add_option("--seed", options.seed, "Seed of random weights")->capture_default_str();
+  command.add_option("--backend", options.backend, "cpu, or reference: plain fp32 loops, slow")
+      ->check(CLI::IsMember({"cpu", "reference"}))
+      ->capture_default_str();
+  command.add_option("-t,--threads", options.threads, "Threads of the cpu backend; 0: one per CPU")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command.add_option("--kv-cache-dtype", options.kv_dtype, "auto, bfloat16, fp8_e4m3 or float32")
+      ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "fp8", "fp8_e4m3", "float32"}))
+      ->capture_default_str();
+  command.add_option("--page-size", options.page_size, "Tokens of a KV page")->check(CLI::Range(1, 1024))->capture_default_str();
+  command.add_flag("--requantize-bf16", options.requantize_bf16,
+                   "Requantise BF16 o_proj and lm_head to FP8 at load: fewer bytes a token, other numerics");
+}
+
+Result<KvDType> parse_kv_dtype(const std::string& name, const std::string& backend) {
+  if (name == "fp8" || name == "fp8_e4m3") return KvDType::kFp8;
+  if (name == "float32") return KvDType::kF32;
+  if (name == "auto" && backend == "reference") return KvDType::kF32;
+  return KvDType::kBF16;
+}
+
+Result<LoadedModel> load_model(const ModelOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  LoadedModel loaded;
+  Result<std::unique_ptr<WeightSource>> source = open_source(options);
+  if (!source) return forward_error(source);
+  loaded.source = std::move(*source);
+  Result<std::unique_ptr<Ops>> ops = make_backend(options);
+  if (!ops) return forward_error(ops);
+  loaded.ops = std::move(*ops);
+  TargetModel::LoadOptions load;
+  load.requantize_bf16 = options.requantize_bf16;
+  {
+    Progress progress("loading", loaded.source->total_bytes());
+    load.progress = [&](std::uint64_t bytes) { progress.update(bytes); };
+    Result<TargetModel> model = TargetModel::load(*loaded.source, *loaded.ops, load);
+    if (!model) return forward_error(model);
+    loaded.model = std::make_unique<TargetModel>(std::move(*model));
+  }
+  loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double bytes = static_cast<double>(loaded.source->total_bytes());
+  fmt::print(stderr, "loaded {} ({:.2f} GB) in {:.2f} s, {:.2f} GB/s\n", loaded.source->config().member, bytes / 1e9,
+             loaded.load_seconds, bytes / 1e9 / loaded.load_seconds);
+  return loaded;
+}
+
+int report_error(const Error& error) {
+  fmt::print(stderr, "mimo: {}\n", error.message);
+  return 1;
+}
+
+}  // namespace mimo

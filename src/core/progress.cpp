@@ -1,0 +1,44 @@
+#include "core/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace mimo {
+namespace {
+
+constexpr int kBarWidth = 30;
+constexpr auto kRedraw = std::chrono::milliseconds(100);
+
+}  // namespace
+
+Progress::Progress(std::string label, std::uint64_t total)
+    : label_(std::move(label)),
+      total_(total),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()) {}
+
+Progress::~Progress() {
+  if (drawn_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::update(std::uint64_t done) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!terminal_ || total_ == 0 || now - last_draw_ < kRedraw) return;
+  last_draw_ = now;
+  drawn_ = true;
+  const double fraction = std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double rate = static_cast<double>(done) / std::max(seconds, 1e-9);
+  const int filled = static_cast<int>(fraction * kBarWidth);
+  const std::string line =
+      fmt::format("\r\033[K{} [{:#<{}}{:.<{}}] {:3.0f}%  {:.2f} GB/s  {:.0f} s left", label_, "", filled, "",
+                  kBarWidth - filled, 100 * fraction, rate / 1e9, static_cast<double>(total_ - std::min(done, total_)) / rate);
+  std::fputs(line.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace mimo

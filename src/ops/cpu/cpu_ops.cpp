@@ -1,0 +1,211 @@
+#include "ops/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/check.h"
+#include "core/number_formats.h"
+#include "core/thread_pool.h"
+#include "ops/cpu/activations.h"
+#include "ops/cpu/attention_runner.h"
+#include "ops/cpu/cpu_kv.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/mlp_runner.h"
+#include "ops/cpu/packed_matrix.h"
+
+namespace mimo {
+namespace {
+
+// Rows of activations that one task multiplies: their rounded form stays in a core's L2 beside the weights.
+constexpr int kRowBlock = 128;
+
+// Bytes of packed weights a decode task takes: long enough to stream, short enough to balance.
+constexpr std::size_t kDecodeTaskBytes = 128u << 10;
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(CpuLevel level, const CpuOptions& options)
+      : kernels_(cpu_kernels(level)),
+        pool_({.threads = options.threads > 0 ? options.threads : available_cpus(), .pin = options.pin}),
+        attention_(kernels_, pool_),
+        mlps_(kernels_, pool_),
+        scratch_(static_cast<std::size_t>(pool_.threads())) {}
+
+  const char* name() const override { return "cpu"; }
+
+  std::vector<std::string> describe() const override {
+    return {
+        fmt::format("instruction set: {} ({})", cpu_level_name(kernels_.level), cpu_description()),
+        fmt::format("threads: {}", pool_.threads()),
+        fmt::format("MXFP4 weights: {} x int8 activations, groups of 32",
+                    kernels_.level == CpuLevel::kAvx512 ? "vpdpbusd" : "vpmaddubsw"),
+        fmt::format("FP8 weights: {} x 11-bit activations, groups of 128",
+                    kernels_.level == CpuLevel::kAvx512 ? "vpdpwssd" : "vpmaddwd"),
+        std::string("BF16 weights: fp32 multiply-add"),
+        fmt::format("attention: {}", kernels_.level == CpuLevel::kAvx512 ? "vdpbf16ps, fp32 softmax"
+                                                                        : "fp32 multiply-add of bf16 values"),
+    };
+  }
+
+  Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view) override { return PackedMatrix::pack(view, pool_); }
+
+  Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override {
+    // Routers are computed in fp32; storing them so costs 0.1% of a model and saves the conversion.
+    std::vector<float> rows(static_cast<std::size_t>(view.rows * view.cols));
+    for (std::int64_t r = 0; r < view.rows; ++r) dequantize_row(view, r, rows.data() + r * view.cols);
+    WeightView wide;
+    wide.name = view.name;
+    wide.format = WeightFormat::kF32;
+    wide.rows = view.rows;
+    wide.cols = view.cols;
+    wide.segments.push_back({.rows = view.rows,
+                             .data = reinterpret_cast<const std::uint8_t*>(rows.data()),
+                             .row_stride = static_cast<std::size_t>(view.cols) * sizeof(float)});
+    return PackedMatrix::pack(wide, pool_);
+  }
+
+  Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) override {
+    return PackedMlpBank::pack(experts, pool_);
+  }
+
+  Result<std::unique_ptr<KvStore>> make_kv(const KvSpec& spec) override {
+    if (const Status ok = CpuKv::check(spec); !ok) return forward_error(ok);
+    return std::make_unique<CpuKv>(spec);
+  }
+
+  void embed(const Matrix& table, std::span<const std::int32_t> ids, float* out) override {
+    const PackedPanels& panels = own(table).panels();
+    MIMO_CHECK(panels.shape.format == WeightFormat::kBF16 || panels.shape.format == WeightFormat::kF32,
+               "embedding tables are BF16 or F32");
+    const auto columns = static_cast<std::size_t>(panels.shape.k);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto id = static_cast<std::size_t>(ids[i]);
+      const std::uint8_t* panel = panels.data + id / kPanelRows * panels.shape.bytes + id % kPanelRows * 4;
+      float* row = out + i * columns;
+      for (std::size_t k = 0; k < columns; ++k) {
+        if (panels.shape.format == WeightFormat::kF32) {
+          std::memcpy(row + k, panel + k * 64, 4);
+        } else {
+          std::uint16_t bits = 0;
+          std::memcpy(&bits, panel + k / 2 * 64 + k % 2 * 2, 2);
+          row[k] = bf16_to_float(bits);
+        }
+      }
+    }
+  }
+
+  void rms_norm(const float* x, int rows, std::span<const float> weight, float eps, float* out) override {
+    const std::size_t width = weight.size();
+    pool_.for_each(rows, 16, [&](std::int64_t r, int) {
+      const std::size_t at = static_cast<std::size_t>(r) * width;
+      kernels_.rms_norm(x + at, static_cast<std::int64_t>(width), weight.data(), eps, out + at);
+    });
+  }
+
+  void linear(const float* x, int rows, const Matrix& weight, float* y, Store store) override {
+    const PackedPanels& panels = own(weight).panels();
+    const ActRows act =
+        activations_.round(kernels_, pool_, panels.shape, x, rows, static_cast<std::size_t>(panels.shape.k));
+    GemmArgs args;
+    args.w = panels;
+    args.x = act;
+    args.epilogue = store == Store::kAdd ? Epilogue::kAdd : Epilogue::kStore;
+    args.out_stride = static_cast<std::size_t>(panels.rows);
+    run_gemm(args, rows, y);
+  }
+
+  void rope_and_store_kv(float* qkv, std::span<const SequenceRows> sequences, const AttentionSpec& spec,
+                         const RopeTable& rope, float value_scale, KvStore& kv) override {
+    attention_.rope_and_store(qkv, sequences, spec, rope, value_scale, dynamic_cast<CpuKv&>(kv));
+  }
+
+  void attention(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
+                 const AttentionSpec& spec, const KvStore& kv, float* out) override {
+    attention_.run(qkv, row_width, sequences, spec, dynamic_cast<const CpuKv&>(kv), out);
+  }
+
+  void route(const float* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
+             float* weights) override {
+    const auto experts = static_cast<std::size_t>(spec.experts);
+    const auto top_k = static_cast<std::size_t>(spec.top_k);
+    float* logits = logits_.get<float>(static_cast<std::size_t>(rows) * experts);
+    linear(x, rows, router, logits, Store::kOverwrite);
+    pool_.for_each(rows, 16, [&](std::int64_t r, int) {
+      const auto row = static_cast<std::size_t>(r);
+      choose_experts({logits + row * experts, experts}, spec, {ids + row * top_k, top_k}, {weights + row * top_k, top_k});
+    });
+  }
+
+  void experts(const float* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids, const float* weights,
+               float* y) override {
+    mlps_.run(x, rows, dynamic_cast<const PackedMlpBank&>(bank), top_k, ids, weights, y);
+  }
+
+  void mlp(const float* x, int rows, const MlpBank& bank, float* y) override {
+    const auto& own_bank = dynamic_cast<const PackedMlpBank&>(bank);
+    dense_ids_.assign(static_cast<std::size_t>(rows), 0);
+    dense_weights_.assign(static_cast<std::size_t>(rows), 1.0f);
+    mlps_.run(x, rows, own_bank, 1, dense_ids_.data(), dense_weights_.data(), y);
+  }
+
+ private:
+  static const PackedMatrix& own(const Matrix& matrix) { return dynamic_cast<const PackedMatrix&>(matrix); }
+
+  // Cuts [rows] x [panels] into tasks. `args` holds what all of them share.
+  void run_gemm(const GemmArgs& args, int rows, float* y) {
+    const std::int64_t panels = args.w.panels;
+    const int blocks = (rows + kRowBlock - 1) / kRowBlock;
+    std::int64_t span = 0;  // panels a task
+    if (rows <= kDirectRows) {
+      span = std::max<std::int64_t>(1, static_cast<std::int64_t>(kDecodeTaskBytes / args.w.shape.bytes));
+    } else {
+      // About 8 tasks a thread in all, so that the last one to finish costs little.
+      span = std::max<std::int64_t>(4, panels * blocks / (8 * pool_.threads()));
+    }
+    span = std::min(span, (panels + pool_.threads() - 1) / pool_.threads());
+    span = std::max<std::int64_t>(span, 1);
+    const std::int64_t spans = (panels + span - 1) / span;
+    const int threads = panels * static_cast<std::int64_t>(args.w.shape.bytes) < 16384 ? 1 : pool_.threads();
+    const auto task = [&](std::int64_t index, int worker) {
+      const auto block = static_cast<int>(index / spans);
+      GemmArgs part = args;
+      const int first = block * kRowBlock;
+      part.rows = std::min(rows - first, kRowBlock);
+      part.x.q += static_cast<std::size_t>(first) * args.x.q_stride;
+      part.x.scale += static_cast<std::size_t>(first) * args.x.scale_stride;
+      part.x.correction += static_cast<std::size_t>(first) * args.x.scale_stride;
+      part.out = y + static_cast<std::size_t>(first) * args.out_stride;
+      part.panel_begin = index % spans * span;
+      part.panel_end = std::min(part.panel_begin + span, panels);
+      part.scratch =
+          scratch_[static_cast<std::size_t>(worker)].get<std::uint8_t>(gemm_scratch_bytes(args.w.shape, part.rows));
+      kernels_.gemm(part);
+    };
+    if (threads == 1 && rows <= kDirectRows) {
+      for (std::int64_t i = 0; i < spans * blocks; ++i) task(i, 0);
+      return;
+    }
+    pool_.for_each(spans * blocks, 1, task);
+  }
+
+  const CpuKernels& kernels_;
+  ThreadPool pool_;
+  Activations activations_;
+  AttentionRunner attention_;
+  MlpRunner mlps_;
+  std::vector<Workspace> scratch_;  // one a worker
+  Workspace logits_;
+  std::vector<std::int32_t> dense_ids_;
+  std::vector<float> dense_weights_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Ops>> make_cpu_ops(const CpuOptions& options) {
+  const Result<CpuLevel> level = detect_cpu_level();
+  if (!level) return forward_error(level);
+  return std::make_unique<CpuOps>(*level, options);
+}
+
+}  // namespace mimo

@@ -1,0 +1,184 @@
+// Row-wise kernels: rounding of activations, norms, rotation, KV conversions. Included after gemm_inl.h.
+
+namespace mimo::MIMO_ISA {
+namespace {
+
+// x[i .. i + 16) with zeros past the end.
+inline F load_tail(const float* x, std::int64_t i, std::int64_t count) {
+  if (i + 16 <= count) return f_load(x + i);
+  float tail[16] = {};
+  for (std::int64_t j = i; j < count; ++j) tail[j - i] = x[j];
+  return f_load(tail);
+}
+
+// Integers of one group: q = round(x * limit / max|x|). A non-finite input turns the scale into NaN (0 * x is NaN for
+// infinities and NaN alike), so that it reaches the output.
+struct GroupScale {
+  float scale;    // x = q * scale
+  float inverse;  // q = x * inverse
+};
+inline GroupScale group_scale(const float* x, std::int64_t begin, std::int64_t size, std::int64_t count, float limit) {
+  F top = f_zero();
+  F poison = f_zero();
+  for (std::int64_t i = 0; i < size; i += 16) {
+    const F v = load_tail(x, begin + i, count);
+    top = f_max(top, f_abs(v));
+    poison = f_fma(v, f_zero(), poison);
+  }
+  const float largest = f_hmax(top);
+  const float bad = f_hsum(poison);
+  GroupScale s{};
+  s.scale = largest / limit + bad;
+  // Below this the inverse would overflow; such a group is zero to any reader.
+  s.inverse = largest > 1e-35f && bad == 0.0f ? limit / largest : 0.0f;
+  if (largest <= 1e-35f) s.scale = bad;
+  return s;
+}
+
+inline void quantize(const PanelShape& shape, const float* x, std::uint32_t* q, float* scale, std::int32_t* correction) {
+  const std::int64_t k = shape.k;
+  const std::int64_t padded = shape.k_padded;
+  switch (shape.format) {
+    case WeightFormat::kF32:
+    case WeightFormat::kBF16: {
+      __builtin_memcpy(q, x, static_cast<std::size_t>(k) * sizeof(float));
+      for (std::int64_t i = k; i < padded; ++i) q[i] = 0;
+      return;
+    }
+    case WeightFormat::kFp8: {
+      auto* out = reinterpret_cast<std::uint16_t*>(q);
+      for (std::int64_t g = 0; g * kFp8Block < padded; ++g) {
+        const std::int64_t begin = g * kFp8Block;
+        const GroupScale s = group_scale(x, begin, kFp8Block, k, 1023.0f);
+        const F inverse = f_set(s.inverse);
+        for (std::int64_t i = begin; i < begin + kFp8Block; i += 16) {
+          store_i16(out + i, f_mul(load_tail(x, i, k), inverse));
+        }
+        scale[g] = s.scale * kFp8IntegerScale;
+      }
+      return;
+    }
+    case WeightFormat::kMxfp4: {
+      auto* out = reinterpret_cast<std::uint8_t*>(q);
+      for (std::int64_t g = 0; g * kMxfp4Block < padded; ++g) {
+        const std::int64_t begin = g * kMxfp4Block;
+        const GroupScale s = group_scale(x, begin, kMxfp4Block, k, 127.0f);
+        const F inverse = f_set(s.inverse);
+        F sum = f_zero();
+        for (std::int64_t i = begin; i < begin + kMxfp4Block; i += 16) {
+          const F v = f_round(f_mul(load_tail(x, i, k), inverse));
+          sum = f_add(sum, v);  // integers below 2^24: exact
+          store_i8(out + i, v);
+        }
+        scale[g] = s.scale;
+        // inverse is 0 for a poisoned group, but 0 * NaN in sum is not: keep the integer defined.
+        correction[g] = s.scale == s.scale ? -12 * static_cast<std::int32_t>(f_hsum(sum)) : 0;
+      }
+      return;
+    }
+  }
+}
+
+inline void rms_norm(const float* x, std::int64_t width, const float* weight, float eps, float* out) {
+  F sums[4] = {f_zero(), f_zero(), f_zero(), f_zero()};
+  for (std::int64_t i = 0; i < width; i += 16) {
+    const F v = load_tail(x, i, width);
+    F& sum = sums[(i / 16) % 4];
+    sum = f_fma(v, v, sum);
+  }
+  const float total = f_hsum(f_add(f_add(sums[0], sums[1]), f_add(sums[2], sums[3])));
+  const float scale = 1.0f / __builtin_sqrtf(total / static_cast<float>(width) + eps);
+  const std::int64_t whole = width / 16 * 16;
+  for (std::int64_t i = 0; i < whole; i += 16) {
+    f_store(out + i, f_mul(f_mul(f_load(x + i), f_set(scale)), f_load(weight + i)));
+  }
+  for (std::int64_t i = whole; i < width; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+inline void rope(float* x, int heads, int stride, const float* cos, const float* sin, int dims) {
+  const int half = dims / 2;
+  for (int h = 0; h < heads; ++h) {
+    float* first = x + static_cast<std::ptrdiff_t>(h) * stride;
+    float* second = first + half;
+    int i = 0;
+    for (; i + 16 <= half; i += 16) {
+      const F a = f_load(first + i);
+      const F b = f_load(second + i);
+      const F c = f_load(cos + i);
+      const F s = f_load(sin + i);
+      f_store(first + i, f_sub(f_mul(a, c), f_mul(b, s)));
+      f_store(second + i, f_add(f_mul(b, c), f_mul(a, s)));
+    }
+    for (; i < half; ++i) {
+      const float a = first[i];
+      const float b = second[i];
+      first[i] = a * cos[i] - b * sin[i];
+      second[i] = b * cos[i] + a * sin[i];
+    }
+  }
+}
+
+inline void to_bf16(const float* x, std::int64_t count, float multiplier, std::uint16_t* out) {
+  const std::int64_t whole = count / 16 * 16;
+  const F m = f_set(multiplier);
+  for (std::int64_t i = 0; i < whole; i += 16) store_bf16(out + i, f_mul(f_load(x + i), m));
+  if (whole < count) {
+    std::uint16_t tail[16];
+    store_bf16(tail, f_mul(load_tail(x, whole, count), m));
+    for (std::int64_t i = whole; i < count; ++i) out[i] = tail[i - whole];
+  }
+}
+
+// E4M3 by adding a number that pushes the unwanted mantissa bits out: exact round-to-nearest-even for normals and
+// subnormals alike.
+inline std::uint8_t fp8_code(float x) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  const std::uint32_t sign = bits >> 24 & 0x80u;
+  float magnitude = __builtin_fabsf(x);
+  if (!(magnitude <= 448.0f)) return static_cast<std::uint8_t>(sign | (magnitude != magnitude ? 0x7Fu : 0x7Eu));
+  std::uint32_t code;
+  if (magnitude < 0.015625f) {
+    const float shifted = magnitude + 16384.0f;  // the ulp of 2^14 is 2^-9, the E4M3 subnormal step
+    std::uint32_t s;
+    __builtin_memcpy(&s, &shifted, sizeof(s));
+    code = s & 0xFu;
+  } else {
+    std::uint32_t m;
+    __builtin_memcpy(&m, &magnitude, sizeof(m));
+    m += 0x7FFFFu + (m >> 20 & 1u);
+    code = (m >> 20) - (120u << 3);
+    if (code > 0x7Eu) code = 0x7Eu;
+  }
+  return static_cast<std::uint8_t>(sign | code);
+}
+
+inline float to_fp8(const float* x, std::int64_t count, float multiplier, std::uint8_t* out) {
+  F top = f_zero();
+  F poison = f_zero();
+  const F m = f_set(multiplier);
+  for (std::int64_t i = 0; i < count; i += 16) {
+    const F v = f_mul(load_tail(x, i, count), m);
+    top = f_max(top, f_abs(v));
+    poison = f_fma(v, f_zero(), poison);
+  }
+  const float largest = f_hmax(top);
+  const float scale = (largest > 1e-10f ? largest : 1e-10f) / 448.0f + f_hsum(poison);
+  for (std::int64_t i = 0; i < count; ++i) out[i] = fp8_code(x[i] * multiplier / scale);
+  return scale;
+}
+
+inline void fp8_to_bf16(const std::uint8_t* x, std::int64_t count, std::uint16_t* out) {
+  std::int64_t i = 0;
+  for (; i + 16 <= count; i += 16) fp8_to_bf16_16(x + i, out + i);
+  if (i < count) {
+    std::uint8_t in[16] = {};
+    std::uint16_t converted[16];
+    for (std::int64_t j = i; j < count; ++j) in[j - i] = x[j];
+    fp8_to_bf16_16(in, converted);
+    for (std::int64_t j = i; j < count; ++j) out[j] = converted[j - i];
+  }
+}
+
+}  // namespace
+}  // namespace mimo::MIMO_ISA

@@ -1,0 +1,74 @@
+#include "ops/cpu/kernels.h"
+
+#include <cmath>
+
+#include "core/number_formats.h"
+#include "ops/cpu/fp8_tables.h"
+
+namespace mimo {
+namespace {
+
+constexpr std::size_t round_up(std::size_t x) { return (x + 63) / 64 * 64; }
+
+}  // namespace
+
+const Fp8Int16Tables& fp8_int16_tables() {
+  static const Fp8Int16Tables tables = [] {
+    Fp8Int16Tables t{};
+    // Code 127 is NaN; packing refuses it.
+    for (unsigned code = 0; code < 127; ++code) {
+      const float value = 32.0f * e4m3_to_float(static_cast<std::uint8_t>(code));
+      const auto integer = static_cast<unsigned>(std::nearbyint(value));
+      t.low[code] = static_cast<std::uint8_t>(integer);
+      t.high[code] = static_cast<std::uint8_t>(integer >> 8);
+    }
+    return t;
+  }();
+  return tables;
+}
+
+std::size_t act_units(const PanelShape& shape) {
+  switch (shape.format) {
+    case WeightFormat::kF32:
+    case WeightFormat::kBF16:
+      return static_cast<std::size_t>(shape.k_padded);
+    case WeightFormat::kFp8:
+      return static_cast<std::size_t>(shape.k_padded / 2);
+    case WeightFormat::kMxfp4:
+      return static_cast<std::size_t>(shape.k_padded / 4);
+  }
+  return 0;
+}
+
+std::size_t act_groups(const PanelShape& shape) {
+  switch (shape.format) {
+    case WeightFormat::kFp8:
+      return static_cast<std::size_t>(shape.k_padded / kFp8Block);
+    case WeightFormat::kMxfp4:
+      return static_cast<std::size_t>(shape.k_padded / kMxfp4Block);
+    default:
+      return 0;
+  }
+}
+
+std::size_t gemm_scratch_bytes(const PanelShape& shape, int rows) {
+  const auto k = static_cast<std::size_t>(shape.k_padded);
+  // One unpacked panel (at most 2 bytes an element) with its scale vectors, results of a tile, and the activations of
+  // all rows in tile order.
+  const std::size_t panel = round_up(k * kPanelRows * 2) + round_up(act_groups(shape) * kPanelRows * sizeof(float));
+  const std::size_t results = 2 * static_cast<std::size_t>(rows) * kPanelRows * sizeof(float);
+  const std::size_t row = act_units(shape) * 4 + act_groups(shape) * 8;
+  return panel + results + round_up(row * static_cast<std::size_t>(rows)) + 1024;
+}
+
+std::size_t attention_scratch_bytes(int queries, int qk_dim) {
+  const auto q = static_cast<std::size_t>(queries);
+  return q * kChunkKeys * (sizeof(float) + sizeof(std::uint16_t)) + round_up(q * static_cast<std::size_t>(qk_dim) * 2) +
+         1024;
+}
+
+const CpuKernels& cpu_kernels(CpuLevel level) {
+  return level == CpuLevel::kAvx512 ? avx512_kernels() : avx2_kernels();
+}
+
+}  // namespace mimo

@@ -1,0 +1,261 @@
+#include "ops/cpu/packed_matrix.h"
+
+#include <array>
+#include <cstring>
+
+#include "core/check.h"
+#include "core/number_formats.h"
+
+namespace mimo {
+namespace {
+
+constexpr std::size_t kVector = 64;
+
+struct RowSource {
+  const std::uint8_t* data = nullptr;  // null: a padding row of zeros
+  const std::uint8_t* scales_u8 = nullptr;
+  const float* scales_f32 = nullptr;
+};
+
+// Stored bytes of one canonical row.
+RowSource find_row(const WeightView& view, std::int64_t row) {
+  if (row >= view.rows) return {};
+  const WeightSegment* segment = view.segments.data();
+  while (row >= segment->rows) {
+    row -= segment->rows;
+    ++segment;
+  }
+  RowSource source;
+  const auto r = static_cast<std::size_t>(row);
+  source.data = segment->data + r * segment->row_stride;
+  if (view.format == WeightFormat::kMxfp4) source.scales_u8 = segment->scales_u8 + r * segment->scale_stride;
+  if (view.format == WeightFormat::kFp8) {
+    source.scales_f32 =
+        segment->scales_f32 + static_cast<std::size_t>((segment->grid_row + row) / kFp8Block) * segment->scale_stride;
+  }
+  return source;
+}
+
+using Rows = std::array<RowSource, kPanelRows>;
+
+// 4-byte or 2-byte units: vector v of the panel takes `unit` bytes at offset v * unit of each row.
+void pack_units(const Rows& rows, std::size_t row_bytes, std::size_t vectors, std::uint8_t* out) {
+  constexpr std::size_t kUnit = kVector / kPanelRows;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::uint8_t* in = rows[r].data;
+    const std::size_t whole = in == nullptr ? 0 : row_bytes / kUnit;
+    std::uint8_t* to = out + r * kUnit;
+    for (std::size_t v = 0; v < whole; ++v) std::memcpy(to + v * kVector, in + v * kUnit, kUnit);
+    for (std::size_t v = whole; v < vectors; ++v) std::memset(to + v * kVector, 0, kUnit);
+    const std::size_t rest = in == nullptr ? 0 : row_bytes % kUnit;
+    if (rest > 0) std::memcpy(to + whole * kVector, in + whole * kUnit, rest);
+  }
+}
+
+void pack_fp8(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
+  const auto vectors = static_cast<std::size_t>(shape.k_padded / 4);
+  const auto k = static_cast<std::size_t>(shape.k);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::uint8_t* in = rows[r].data;
+    std::uint8_t* to = out + (r / 4) * 16 + (r % 4) * 2;
+    const std::size_t whole = in == nullptr ? 0 : k / 4;
+    for (std::size_t v = 0; v < whole; ++v) {
+      std::memcpy(to + v * kVector, in + v * 4, 2);
+      std::memcpy(to + v * kVector + 8, in + v * 4 + 2, 2);
+    }
+    for (std::size_t v = whole; v < vectors; ++v) {
+      for (std::size_t t = 0; t < 4; ++t) {
+        const std::size_t column = v * 4 + t;
+        to[v * kVector + (t / 2) * 8 + t % 2] = in != nullptr && column < k ? in[column] : 0;
+      }
+    }
+  }
+}
+
+void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
+  const auto groups = static_cast<std::size_t>(shape.k / kMxfp4Block);
+  std::memset(out, 0, shape.scale_bytes);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (rows[r].data == nullptr) continue;
+    for (std::size_t g = 0; g < groups; ++g) {
+      const std::uint8_t code = rows[r].scales_u8[g];
+      out[g * kPanelRows + r] = code == 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(code - 1);
+    }
+  }
+  std::uint8_t* elements = out + shape.scale_bytes;
+  const auto vectors = static_cast<std::size_t>(shape.k / 8);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const std::uint8_t* in = rows[r].data;
+    std::uint8_t* to = elements + r * 4;
+    for (std::size_t v = 0; v < vectors; ++v) {
+      // Stored: byte j = columns 2j (low nibble), 2j + 1 (high). Wanted: byte t = columns t (low), t + 4 (high).
+      std::uint32_t stored = 0;
+      if (in != nullptr) std::memcpy(&stored, in + v * 4, 4);
+      std::uint32_t packed = 0;
+      for (unsigned t = 0; t < 4; ++t) {
+        packed |= ((stored >> (4 * t)) & 15u) << (8 * t);
+        packed |= ((stored >> (4 * (t + 4))) & 15u) << (8 * t + 4);
+      }
+      std::memcpy(to + v * kVector, &packed, 4);
+    }
+  }
+}
+
+std::int64_t panels_of(std::int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
+
+std::int64_t scale_groups(const PanelShape& shape) {
+  return shape.format == WeightFormat::kFp8 ? shape.k_padded / kFp8Block : 0;
+}
+
+}  // namespace
+
+PanelShape panel_shape(WeightFormat format, std::int64_t k) {
+  PanelShape shape;
+  shape.format = format;
+  shape.k = k;
+  const std::int64_t step = packed_k_step(format);
+  shape.k_padded = (k + step - 1) / step * step;
+  if (format == WeightFormat::kMxfp4) {
+    const auto scales = static_cast<std::size_t>(k / kMxfp4Block * kPanelRows);
+    shape.scale_bytes = (scales + kVector - 1) / kVector * kVector;
+  }
+  shape.bytes = shape.scale_bytes + kPanelRows * weight_row_bytes(format, shape.k_padded);
+  return shape;
+}
+
+void pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out, float* scales) {
+  Rows rows;
+  for (int r = 0; r < kPanelRows; ++r) rows[static_cast<std::size_t>(r)] = find_row(view, panel * kPanelRows + r);
+  switch (shape.format) {
+    case WeightFormat::kF32:
+      pack_units(rows, static_cast<std::size_t>(shape.k) * 4, static_cast<std::size_t>(shape.k_padded), out);
+      return;
+    case WeightFormat::kBF16:
+      pack_units(rows, static_cast<std::size_t>(shape.k) * 2, static_cast<std::size_t>(shape.k_padded / 2), out);
+      return;
+    case WeightFormat::kFp8: {
+      pack_fp8(rows, shape, out);
+      const std::int64_t groups = scale_groups(shape);
+      for (std::int64_t g = 0; g < groups; ++g) {
+        scales[g] = rows[0].scales_f32[g];
+        for (const RowSource& row : rows) {
+          MIMO_CHECK(row.data == nullptr || row.scales_f32 == rows[0].scales_f32, "{}: panel straddles scale blocks",
+                     view.name);
+        }
+      }
+      return;
+    }
+    case WeightFormat::kMxfp4:
+      pack_mxfp4(rows, shape, out);
+      return;
+  }
+}
+
+Status check_packable(const WeightView& view) {
+  const std::int64_t multiple = view.format == WeightFormat::kMxfp4 ? kMxfp4Block : 1;
+  if (view.cols % multiple != 0) {
+    return fail(ErrorCode::kUnsupported, "{}: {} columns, MXFP4 needs a multiple of {}", view.name, view.cols, multiple);
+  }
+  if (view.format == WeightFormat::kFp8) {
+    for (const WeightSegment& segment : view.segments) {
+      const bool last = &segment == &view.segments.back();
+      if (segment.grid_row % kPanelRows != 0 || (!last && segment.rows % kPanelRows != 0)) {
+        return fail(ErrorCode::kUnsupported,
+                    "{}: FP8 rows {} at grid row {}: the CPU backend needs multiples of {} (head sizes must be)",
+                    view.name, segment.rows, segment.grid_row, kPanelRows);
+      }
+    }
+  }
+  return {};
+}
+
+Result<std::unique_ptr<PackedMatrix>> PackedMatrix::pack(const WeightView& view, ThreadPool& pool) {
+  if (const Status ok = check_packable(view); !ok) return forward_error(ok);
+  auto matrix = std::make_unique<PackedMatrix>();
+  PackedPanels& panels = matrix->panels_;
+  panels.shape = panel_shape(view.format, view.cols);
+  panels.rows = view.rows;
+  panels.panels = panels_of(view.rows);
+  matrix->data_ = HugeBuffer(static_cast<std::size_t>(panels.panels) * panels.shape.bytes);
+  const std::int64_t groups = scale_groups(panels.shape);
+  matrix->scales_ = HugeBuffer(static_cast<std::size_t>(panels.panels * groups) * sizeof(float));
+  pool.for_each(panels.panels, 16, [&](std::int64_t panel, int) {
+    pack_panel(view, panels.shape, panel, matrix->data_.data() + static_cast<std::size_t>(panel) * panels.shape.bytes,
+               matrix->scales_.as<float>() + panel * groups);
+  });
+  panels.data = matrix->data_.data();
+  panels.scales = matrix->scales_.as<float>();
+  return matrix;
+}
+
+Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpViews> experts, ThreadPool& pool) {
+  auto bank = std::make_unique<PackedMlpBank>();
+  const MlpViews& first = experts.front();
+  for (const MlpViews& views : experts) {
+    for (const WeightView* view : {views.gate, views.up, views.down}) {
+      if (const Status ok = check_packable(*view); !ok) return forward_error(ok);
+    }
+    if (views.gate->format != first.gate->format || views.up->format != first.gate->format ||
+        views.down->format != first.gate->format) {
+      return fail(ErrorCode::kUnsupported, "{}: experts of one layer must share one format", views.gate->name);
+    }
+  }
+  bank->experts_ = static_cast<int>(experts.size());
+  bank->hidden_ = first.gate->cols;
+  bank->intermediate_ = first.gate->rows;
+  bank->gate_up_shape_ = panel_shape(first.gate->format, bank->hidden_);
+  bank->down_shape_ = panel_shape(first.down->format, bank->intermediate_);
+  bank->gate_up_panels_ = 2 * panels_of(bank->intermediate_);
+  bank->down_panels_ = panels_of(bank->hidden_);
+  bank->expert_data_ = static_cast<std::size_t>(bank->gate_up_panels_) * bank->gate_up_shape_.bytes +
+                       static_cast<std::size_t>(bank->down_panels_) * bank->down_shape_.bytes;
+  const std::int64_t up_groups = scale_groups(bank->gate_up_shape_);
+  const std::int64_t down_groups = scale_groups(bank->down_shape_);
+  bank->expert_scales_ =
+      static_cast<std::size_t>(bank->gate_up_panels_ * up_groups + bank->down_panels_ * down_groups);
+  bank->data_ = HugeBuffer(bank->expert_data_ * experts.size());
+  bank->scales_ = HugeBuffer(bank->expert_scales_ * experts.size() * sizeof(float));
+  const std::int64_t panels = bank->gate_up_panels_ + bank->down_panels_;
+  pool.for_each(panels * bank->experts_, 16, [&](std::int64_t task, int) {
+    const auto e = static_cast<std::size_t>(task / panels);
+    const std::int64_t panel = task % panels;
+    std::uint8_t* data = bank->data_.data() + e * bank->expert_data_;
+    float* scales = bank->scales_.as<float>() + e * bank->expert_scales_;
+    if (panel < bank->gate_up_panels_) {
+      const WeightView& view = panel % 2 == 0 ? *experts[e].gate : *experts[e].up;
+      pack_panel(view, bank->gate_up_shape_, panel / 2, data + static_cast<std::size_t>(panel) * bank->gate_up_shape_.bytes,
+                 scales + panel * up_groups);
+      return;
+    }
+    const std::int64_t index = panel - bank->gate_up_panels_;
+    data += static_cast<std::size_t>(bank->gate_up_panels_) * bank->gate_up_shape_.bytes;
+    scales += bank->gate_up_panels_ * up_groups;
+    pack_panel(*experts[e].down, bank->down_shape_, index, data + static_cast<std::size_t>(index) * bank->down_shape_.bytes,
+               scales + index * down_groups);
+  });
+  return bank;
+}
+
+PackedPanels PackedMlpBank::gate_up(int expert) const {
+  PackedPanels panels;
+  panels.shape = gate_up_shape_;
+  panels.rows = gate_up_panels_ * kPanelRows;
+  panels.panels = gate_up_panels_;
+  panels.data = data_.data() + static_cast<std::size_t>(expert) * expert_data_;
+  panels.scales = scales_.as<float>() + static_cast<std::size_t>(expert) * expert_scales_;
+  return panels;
+}
+
+PackedPanels PackedMlpBank::down(int expert) const {
+  PackedPanels panels;
+  panels.shape = down_shape_;
+  panels.rows = hidden_;
+  panels.panels = down_panels_;
+  panels.data = data_.data() + static_cast<std::size_t>(expert) * expert_data_ +
+                static_cast<std::size_t>(gate_up_panels_) * gate_up_shape_.bytes;
+  panels.scales = scales_.as<float>() + static_cast<std::size_t>(expert) * expert_scales_ +
+                  gate_up_panels_ * scale_groups(gate_up_shape_);
+  return panels;
+}
+
+}  // namespace mimo

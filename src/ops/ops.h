@@ -1,0 +1,163 @@
+// The operations a forward pass is made of. The model is written once over this interface; a backend implements it.
+// `reference` is plain fp32 and the oracle for every other backend.
+//
+// Conventions: activations are fp32, row-major [rows, width], contiguous; a row is one token. Matrices are [out, in],
+// y = x W^T. What a backend rounds activations to inside an operation is its own, documented business
+// (docs/architecture.md, "Number formats"), with one rule for all: the result of a row depends on that row and its
+// own sequence only, never on the other rows of the batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/weight_view.h"
+
+namespace mimo {
+
+// A weight matrix packed for one backend.
+class Matrix {
+ public:
+  virtual ~Matrix() = default;
+  virtual std::int64_t rows() const = 0;
+  virtual std::int64_t cols() const = 0;
+  virtual std::size_t bytes() const = 0;  // memory held, which is also what one pass over it reads
+};
+
+// Gated MLPs of one shape (all experts of a layer, or one dense MLP) packed for one backend.
+class MlpBank {
+ public:
+  virtual ~MlpBank() = default;
+  virtual int experts() const = 0;
+  virtual std::size_t bytes() const = 0;         // of all experts
+  virtual std::size_t expert_bytes() const = 0;  // of one
+};
+
+struct MlpViews {
+  const WeightView* gate = nullptr;  // [intermediate, hidden]
+  const WeightView* up = nullptr;    // [intermediate, hidden]
+  const WeightView* down = nullptr;  // [hidden, intermediate]
+};
+
+enum class KvDType : std::uint8_t { kF32, kBF16, kFp8 };
+const char* kv_dtype_name(KvDType dtype);
+
+// Paged key/value memory of one layer.
+struct KvSpec {
+  int kv_heads = 0;
+  int qk_dim = 0;
+  int v_dim = 0;
+  int page_size = 0;  // tokens a page
+  std::int64_t pages = 0;
+  KvDType dtype = KvDType::kBF16;
+};
+
+class KvStore {
+ public:
+  explicit KvStore(const KvSpec& spec) : spec_(spec) {}
+  KvStore(const KvStore&) = delete;
+  KvStore& operator=(const KvStore&) = delete;
+  virtual ~KvStore() = default;
+  const KvSpec& spec() const { return spec_; }
+  virtual std::size_t bytes() const = 0;
+  // Fills a page with NaN: tests and the poison mode show that nothing reads what was freed.
+  virtual void poison_page(std::int32_t page) = 0;
+
+ private:
+  KvSpec spec_;
+};
+
+// The rows of one sequence inside a ragged batch: tokens at absolute positions [position, position + rows), whose keys
+// and values live (or are about to) in `pages`; entry p holds positions [p * page_size, (p + 1) * page_size). Entries
+// of pages that left a window are -1 and are never touched.
+struct SequenceRows {
+  int row_begin = 0;
+  int rows = 0;
+  std::int64_t position = 0;
+  std::span<const std::int32_t> pages;
+};
+
+// How one layer attends.
+struct AttentionSpec {
+  int q_heads = 0;
+  int kv_heads = 0;
+  int qk_dim = 0;
+  int v_dim = 0;
+  int window = 0;                // keys a query sees, itself included; 0: all earlier ones
+  float scale = 0;               // multiplies q.k: qk_dim^-1/2
+  std::span<const float> sinks;  // [q_heads] or empty; joins the softmax as a logit without a value, unscaled
+};
+
+// Rotation of the leading dims of queries and keys, half-split pairs (i, i + dims / 2).
+struct RopeTable {
+  int dims = 0;                // rotated dims of a head
+  std::span<const float> cos;  // [rows, dims / 2]
+  std::span<const float> sin;  // [rows, dims / 2]
+};
+
+// Routing rule of spec model 2.8: sigmoid scores; the bias joins the choice, not the weight.
+struct RouteSpec {
+  int experts = 0;
+  int top_k = 0;
+  std::span<const float> bias;  // [experts], fp32
+  bool normalize = true;        // weights divided by (sum + 1e-20)
+  float scale = 1.0f;
+};
+
+// The rule itself, on one row of router logits [experts]: writes top_k = ids.size() expert ids (ascending) and their
+// weights. Ties go to the lower id. Shared by the backends.
+void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::span<std::int32_t> ids,
+                    std::span<float> weights);
+
+enum class Store : std::uint8_t { kOverwrite, kAdd };
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  virtual const char* name() const = 0;
+  // What was chosen and why, for the start-up log: one "operation: choice" line each.
+  virtual std::vector<std::string> describe() const = 0;
+
+  // Packing. The views' bytes are not needed afterwards. A format or shape the backend cannot run is refused.
+  virtual Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view) = 0;
+  // A router: kept and computed in fp32 arithmetic whatever its stored format.
+  virtual Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) = 0;
+  virtual Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) = 0;
+  virtual Result<std::unique_ptr<KvStore>> make_kv(const KvSpec& spec) = 0;
+
+  // out[i] = table[ids[i]]; ids are in range.
+  virtual void embed(const Matrix& table, std::span<const std::int32_t> ids, float* out) = 0;
+
+  // out = x / sqrt(mean(x^2) + eps) * weight, statistics in fp32. x and out may be the same.
+  virtual void rms_norm(const float* x, int rows, std::span<const float> weight, float eps, float* out) = 0;
+
+  // y (+)= x W^T; x [rows, W.cols], y [rows, W.rows].
+  virtual void linear(const float* x, int rows, const Matrix& weight, float* y, Store store) = 0;
+
+  // Rows of qkv are [q_heads * qk | kv_heads * qk | kv_heads * v]. Rotates q and k in place, and writes k and
+  // v * value_scale of every row to its place in the store.
+  virtual void rope_and_store_kv(float* qkv, std::span<const SequenceRows> sequences, const AttentionSpec& spec,
+                                 const RopeTable& rope, float value_scale, KvStore& kv) = 0;
+
+  // Causal attention of every row over its sequence's keys (its own included, already stored). Reads the q part of
+  // qkv rows (row_width floats apart); out [rows, q_heads * v_dim].
+  virtual void attention(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
+                         const AttentionSpec& spec, const KvStore& kv, float* out) = 0;
+
+  // Chooses experts: ids and weights [rows, top_k], ids ascending within a row. Non-finite scores never win against
+  // finite ones.
+  virtual void route(const float* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
+                     float* weights) = 0;
+
+  // y += sum_k weights[k] * mlp[ids[k]](x); ids and weights [rows, top_k] as route writes them.
+  virtual void experts(const float* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
+                       const float* weights, float* y) = 0;
+
+  // y += mlp(x) of a bank with one expert.
+  virtual void mlp(const float* x, int rows, const MlpBank& bank, float* y) = 0;
+};
+
+}  // namespace mimo
