@@ -130,6 +130,9 @@ class Binder {
                             dtype_name(info.dtype), shape_text(info.shape), dtype_name(expected.dtype),
                             shape_text(expected.shape())));
       }
+      if (expected.group == TensorGroup::kRouter && expected.rank == 2 && dtype_ok && !out_.router_format) {
+        out_.router_format = info.dtype == DType::kF32 ? WeightFormat::kF32 : WeightFormat::kBF16;
+      }
       out_.total_bytes += info.bytes;
       out_.group_bytes[static_cast<std::size_t>(expected.group)] += info.bytes;
     }
@@ -175,6 +178,14 @@ std::vector<std::string> skipped_prefixes(bool mtp) {
   std::vector<std::string> prefixes = {"visual.", "vision_model.", "audio_", "speech_embeddings."};
   if (!mtp) prefixes.emplace_back(kMtpPrefix);
   return prefixes;
+}
+
+std::vector<std::string> skipped_lines(const Binding& binding) {
+  std::vector<std::string> lines;
+  for (const auto& [prefix, skipped] : binding.skipped) {
+    lines.push_back(fmt::format("{}*: {} tensors, {} bytes", prefix, skipped.count, skipped.bytes));
+  }
+  return lines;
 }
 
 Error joined_problems(const std::vector<Error>& problems) {

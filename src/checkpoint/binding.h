@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,9 @@ struct Binding {
   std::uint64_t total_bytes = 0;
   std::array<std::uint64_t, kTensorGroups> group_bytes{};
   std::map<std::string, SkippedTensors>
-      skipped;                        // by prefix: encoders, and MTP heads that were not asked for
-  std::vector<std::string> leftover;  // names that nothing explains
+      skipped;                                // by prefix: encoders, and MTP heads that were not asked for
+  std::optional<WeightFormat> router_format;  // as stored, when the first MoE layer has one
+  std::vector<std::string> leftover;          // names that nothing explains
   std::vector<std::string> warnings;
   std::vector<Error> problems;  // empty: the checkpoint is complete
 };
@@ -35,6 +37,9 @@ Binding bind_checkpoint(const ModelConfig& config, const SafetensorsSet& files, 
 
 // Prefixes of tensors that the text model does not read.
 std::vector<std::string> skipped_prefixes(bool mtp);
+
+// "visual.*: 351 tensors, 1200000 bytes" for each prefix.
+std::vector<std::string> skipped_lines(const Binding& binding);
 
 // The problems as one error, at most ten of them by name.
 Error joined_problems(const std::vector<Error>& problems);

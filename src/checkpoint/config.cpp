@@ -26,7 +26,7 @@ constexpr int kMaxHeads = 4096;
 constexpr int kMaxHeadDim = 4096;
 
 // Keys of the hub and transformers configs that do not touch the text forward pass.
-constexpr std::array<std::string_view, 41> kIgnoredKeys = {"torch_dtype",
+constexpr std::array<std::string_view, 36> kIgnoredKeys = {"torch_dtype",
                                                            "dtype",
                                                            "transformers_version",
                                                            "initializer_range",
@@ -61,12 +61,7 @@ constexpr std::array<std::string_view, 41> kIgnoredKeys = {"torch_dtype",
                                                            "processor_config",
                                                            "name_or_path",
                                                            "_attn_implementation",
-                                                           "keys_to_ignore_at_inference",
-                                                           "max_window_layers",
-                                                           "use_sliding_window",
-                                                           "ep_size",
-                                                           "moe_layer_interval",
-                                                           "rope_interleaved_mrope"};
+                                                           "keys_to_ignore_at_inference"};
 // Encoders and placeholder tokens of the multimodal members.
 constexpr std::array<std::string_view, 8> kIgnoredPrefixes = {"vision", "visual", "audio", "video",
                                                               "image",  "speech", "vit_",  "mm_"};
@@ -75,6 +70,23 @@ bool is_ignored(std::string_view key) {
   if (std::find(kIgnoredKeys.begin(), kIgnoredKeys.end(), key) != kIgnoredKeys.end()) return true;
   return std::any_of(kIgnoredPrefixes.begin(), kIgnoredPrefixes.end(),
                      [&](std::string_view prefix) { return key.starts_with(prefix); });
+}
+
+// eos_token_id as an integer or a list, appended to `ids` without repeats.
+void read_stop_ids(FieldReader& in, std::vector<int>& ids) {
+  if (!in.has("eos_token_id")) return;
+  const auto append = [&ids](std::int64_t id) {
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(static_cast<int>(id));
+  };
+  const json::value* value = in.value("eos_token_id");
+  const json::array one = value->is_array() ? json::array() : json::array({*value});
+  for (const json::value& id : value->is_array() ? value->get_array() : one) {
+    if (!id.is_int64() || id.get_int64() < 0 || id.get_int64() >= kMaxVocab) {
+      in.refuse("eos_token_id", "a token id or a list of token ids");
+      return;
+    }
+    append(id.get_int64());
+  }
 }
 
 // Rotary settings of one layer kind as found in the several places that may state them.
@@ -442,25 +454,6 @@ class ConfigParser {
     return "custom";
   }
 
- public:
-  // eos_token_id as an integer or a list, appended to `ids` without repeats.
-  static void read_stop_ids(FieldReader& in, std::vector<int>& ids) {
-    if (!in.has("eos_token_id")) return;
-    const auto append = [&ids](std::int64_t id) {
-      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(static_cast<int>(id));
-    };
-    const json::value* value = in.value("eos_token_id");
-    const json::array one = value->is_array() ? json::array() : json::array({*value});
-    for (const json::value& id : value->is_array() ? value->get_array() : one) {
-      if (!id.is_int64() || id.get_int64() < 0 || id.get_int64() >= kMaxVocab) {
-        in.refuse("eos_token_id", "a token id or a list of token ids");
-        return;
-      }
-      append(id.get_int64());
-    }
-  }
-
- private:
   FieldReader in_;
   ModelConfig out_;
   bool resaved_ = false;
@@ -497,7 +490,7 @@ Result<ModelConfig> load_config(const std::string& directory) {
     return fail(ErrorCode::kInvalidArgument, "{}: expected a JSON object", generation_path);
   }
   FieldReader in(generation->get_object(), generation_path);
-  ConfigParser::read_stop_ids(in, config->eos_token_ids);
+  read_stop_ids(in, config->eos_token_ids);
   if (in.failed()) return tl::unexpected<Error>(*in.error());
   return config;
 }

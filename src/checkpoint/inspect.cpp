@@ -44,6 +44,43 @@ json::object attention_json(const AttentionShape& shape) {
           {"window", shape.window},           {"sink", shape.sink}};
 }
 
+constexpr std::uint8_t kLargestE4m3 = 0x7E;  // 448
+// Real checkpoints are quantised by the block's maximum, so nearly every whole block reaches 448.
+constexpr double kExpectedAt448 = 0.9;
+
+// See InspectReport::qkv_blocks_at_448. Only whole blocks count: the last rows of a chunk may not fill one.
+std::optional<double> blocks_at_448(const ModelConfig& config, const QkvLayout& layout,
+                                    const SafetensorsSet& files) {
+  const auto first_full = std::find(config.layer_kinds.begin(), config.layer_kinds.end(), LayerKind::kFull);
+  if (!layout.fused || first_full == config.layer_kinds.end()) return std::nullopt;
+  const int layer = static_cast<int>(first_full - config.layer_kinds.begin());
+  const StoredTensor* weight = files.find(layer_module(layer, "self_attn.qkv_proj.weight"));
+  const std::int64_t rows = qkv_chunk(config.full, layout.chunks).rows();
+  const std::vector<std::int64_t> shape = {rows * layout.chunks, config.hidden};
+  if (weight == nullptr || weight->info->dtype != DType::kF8E4M3 || weight->info->shape != shape)
+    return std::nullopt;
+  std::int64_t whole = 0;
+  std::int64_t reached = 0;
+  for (int c = 0; c < layout.chunks; ++c) {
+    for (std::int64_t block = 0; block < rows / kFp8Block; ++block) {
+      for (std::int64_t col = 0; col + kFp8Block <= config.hidden; col += kFp8Block) {
+        std::uint8_t largest = 0;
+        for (std::int64_t r = 0; r < kFp8Block; ++r) {
+          const std::uint8_t* row =
+              weight->data() + (c * rows + block * kFp8Block + r) * std::int64_t{config.hidden} + col;
+          for (std::int64_t i = 0; i < kFp8Block; ++i) {
+            largest = std::max(largest, static_cast<std::uint8_t>(row[i] & 0x7F));
+          }
+        }
+        ++whole;
+        reached += largest == kLargestE4m3 ? 1 : 0;
+      }
+    }
+  }
+  if (whole == 0) return std::nullopt;
+  return static_cast<double>(reached) / static_cast<double>(whole);
+}
+
 json::array text_array(const std::vector<std::string>& texts) {
   json::array out;
   for (const std::string& text : texts) out.emplace_back(json::string(text));
@@ -103,6 +140,13 @@ Result<InspectReport> inspect_checkpoint(const std::string& directory, const Ope
   report.size = model_size(report.config, binding.stored_mtp);
   report.stored_bytes = binding.total_bytes;
   report.skipped = binding.skipped;
+  report.config.router_format = binding.router_format.value_or(report.config.router_format);
+  report.qkv_blocks_at_448 = blocks_at_448(report.config, binding.qkv, *files);
+  if (report.qkv_blocks_at_448.value_or(1.0) < kExpectedAt448) {
+    report.config.warnings.push_back(fmt::format(
+        "only {:.1f}% of the fused QKV's FP8 blocks reach 448: the rows may be stored in another layout",
+        100 * *report.qkv_blocks_at_448));
+  }
   auto& warnings = report.config.warnings;
   warnings.insert(warnings.end(), binding.warnings.begin(), binding.warnings.end());
   for (const Error& problem : files->problems()) report.problems.push_back(problem.message);
@@ -148,6 +192,10 @@ std::string to_text(const InspectReport& report) {
   text += fmt::format("\nformats\n  qkv, dense MLP {}; experts {}; router {}; QKV {}; MTP heads {}\n",
                       weight_format_name(config.dense_format), weight_format_name(config.expert_format),
                       weight_format_name(config.router_format), qkv_text(report.qkv), report.mtp_heads);
+  if (report.qkv_blocks_at_448) {
+    text +=
+        fmt::format("  {:.1f}% of the fused QKV's FP8 blocks reach 448\n", 100 * *report.qkv_blocks_at_448);
+  }
   text += "\nbytes by group\n";
   for (int g = 0; g < kTensorGroups; ++g) {
     const auto at = static_cast<std::size_t>(g);
@@ -224,6 +272,8 @@ json::value to_json(const InspectReport& report) {
                                {"router", weight_format_name(config.router_format)},
                                {"qkv", qkv_text(report.qkv)},
                                {"qkv_chunks", report.qkv.chunks}}},
+      {"qkv_blocks_at_448",
+       report.qkv_blocks_at_448 ? json::value(*report.qkv_blocks_at_448) : json::value()},
       {"mtp_heads", report.mtp_heads},
       {"groups", groups},
       {"parameters_total", report.size.total_parameters},

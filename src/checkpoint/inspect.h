@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,14 +28,18 @@ struct InspectReport {
   ModelSize size;                  // from the config, MTP heads included
   std::uint64_t stored_bytes = 0;  // of the tensors found, MTP heads included
   KvBytes kv_bf16;
-  KvBytes kv_fp8;                                 // without row scales
-  std::vector<int> tensor_parallel;               // supported sizes
+  KvBytes kv_fp8;                    // without row scales
+  std::vector<int> tensor_parallel;  // supported sizes
+  // Of the FP8 blocks of the first full layer's fused QKV, the part whose largest code is 448: nearly 1 when
+  // the block borders are where the quantiser had them, less when rows are read in another layout.
+  std::optional<double> qkv_blocks_at_448;
   std::map<std::string, SkippedTensors> skipped;  // tensors of other parts (encoders), by prefix
   std::vector<std::string> problems;              // empty: the checkpoint can be loaded
 };
 
-// Fails only without a directory or a valid config.json; everything wrong with the weights is in `problems`.
-// MTP heads are always checked when they are there.
+// Reads headers and, for the check of the QKV layout, one matrix. Fails only without a directory or a valid
+// config.json; everything wrong with the weights is in `problems`. MTP heads are always checked when they are
+// there.
 Result<InspectReport> inspect_checkpoint(const std::string& directory, const OpenOptions& options);
 
 std::string to_text(const InspectReport& report);

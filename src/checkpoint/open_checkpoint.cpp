@@ -62,11 +62,13 @@ class CheckpointSource : public WeightSource {
         layout_(binding.qkv),
         mtp_heads_(binding.mtp_heads),
         total_bytes_(binding.total_bytes),
+        skipped_(skipped_lines(binding)),
         store_(std::move(files)) {}
 
   const ModelConfig& config() const override { return config_; }
   int mtp_heads() const override { return mtp_heads_; }
   std::uint64_t total_bytes() const override { return total_bytes_; }
+  std::vector<std::string> skipped() const override { return skipped_; }
 
   Result<GlobalWeights> globals() override { return assemble_globals(config_, store_); }
 
@@ -99,6 +101,7 @@ class CheckpointSource : public WeightSource {
   QkvLayout layout_;
   int mtp_heads_;
   std::uint64_t total_bytes_;
+  std::vector<std::string> skipped_;
   MappedStore store_;
 };
 
@@ -117,6 +120,7 @@ Result<std::unique_ptr<WeightSource>> open_checkpoint(const std::string& directo
   if (!binding.problems.empty())
     return tl::unexpected<Error>(joined_problems(binding.problems).within(directory));
   config->mtp_heads = config->mtp_heads >= 0 ? config->mtp_heads : binding.stored_mtp;
+  config->router_format = binding.router_format.value_or(config->router_format);
   config->warnings.insert(config->warnings.end(), binding.warnings.begin(), binding.warnings.end());
   return std::make_unique<CheckpointSource>(std::move(*config), binding, std::move(*files));
 }

@@ -159,6 +159,12 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::uint8_t> file, 
   return header;
 }
 
+const TensorInfo* SafetensorsFile::find(std::string_view name) const {
+  const auto it = std::find_if(header_.tensors.begin(), header_.tensors.end(),
+                               [name](const TensorInfo& tensor) { return tensor.name == name; });
+  return it == header_.tensors.end() ? nullptr : &*it;
+}
+
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   Result<MappedFile> map = MappedFile::open(path);
   if (!map) return forward_error(map);

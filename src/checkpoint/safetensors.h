@@ -47,6 +47,8 @@ class SafetensorsFile {
   const std::string& path() const { return map_.path(); }
   const SafetensorsHeader& header() const { return header_; }
   const MappedFile& map() const { return map_; }
+  // Nothing when the file has no such tensor. Linear: for files with few tensors.
+  const TensorInfo* find(std::string_view name) const;
   const std::uint8_t* data(const TensorInfo& tensor) const { return map_.bytes().data() + tensor.offset; }
 
  private:

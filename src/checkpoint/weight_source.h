@@ -83,6 +83,10 @@ class WeightSource {
 
   // Bytes of all tensors the text model reads, for progress and the summary line.
   virtual std::uint64_t total_bytes() const = 0;
+
+  // One line for each group of tensors that the files hold and the text model does not read ("visual.*: 351
+  // tensors, 1200000 bytes").
+  virtual std::vector<std::string> skipped() const { return {}; }
 };
 
 struct OpenOptions {
@@ -91,7 +95,9 @@ struct OpenOptions {
 };
 
 // A checkpoint directory in Hugging Face layout. Checks every header before any weight byte is read: all
-// tensors present with the expected dtype and shape, nothing unexplained left over.
+// tensors present with the expected dtype and shape, nothing unexplained left over. Values that would poison
+// the model (an MXFP4 scale byte of 255, scales and small vectors that are not finite) are refused when their
+// layer is handed out, since that needs the bytes.
 Result<std::unique_ptr<WeightSource>> open_checkpoint(const std::string& directory,
                                                       const OpenOptions& options);
 

@@ -21,9 +21,7 @@ struct BenchModelOptions {
 int run(BenchModelOptions& options) {
   Result<LoadedModel> loaded = load_model(options.model);
   if (!loaded) return report_error(loaded.error());
-  const Result<KvDType> kv = parse_kv_dtype(options.model.kv_dtype, options.model.backend);
-  if (!kv) return report_error(kv.error());
-  options.bench.kv_dtype = *kv;
+  options.bench.kv_dtype = loaded->kv_dtype;
   options.bench.page_size = options.model.page_size;
 
   const int threads = options.model.threads > 0 ? options.model.threads : available_cpus();
@@ -49,7 +47,7 @@ int run(BenchModelOptions& options) {
     out["backend"] = loaded->ops->name();
     out["threads"] = threads;
     out["model"] = loaded->model->config().member;
-    out["kv_cache_dtype"] = kv_dtype_name(*kv);
+    out["kv_cache_dtype"] = kv_dtype_name(loaded->kv_dtype);
     out["weight_bytes"] = loaded->model->weight_bytes();
     out["weight_bytes_per_token"] = loaded->model->bytes_per_token();
     out["load_seconds"] = loaded->load_seconds;
@@ -75,7 +73,7 @@ int run(BenchModelOptions& options) {
   fmt::print("hardware   {}\n", hardware);
   for (const std::string& line : loaded->ops->describe()) fmt::print("backend    {}\n", line);
   fmt::print("model      {}, weights {:.3f} GB, {:.3f} GB read a token, KV {}\n", loaded->model->config().member,
-             weights / 1e9, per_token / 1e9, kv_dtype_name(*kv));
+             weights / 1e9, per_token / 1e9, kv_dtype_name(loaded->kv_dtype));
   fmt::print("memory     {:.1f} GB/s read with {} threads\n\n", roof / 1e9, threads);
   fmt::print("| test | tokens/s (median) | min | max | MB a token | GB/s | of roof |\n|---|---|---|---|---|---|---|\n");
   for (const ModelBenchRow& row : *rows) {
@@ -114,9 +112,7 @@ CommandBody add_bench_command(CLI::App& app) {
       ->check(CLI::Range(1, 65536))
       ->default_val(512);
   model->add_flag("--json", options->json, "One JSON object on stdout");
-  return [bench, model, options]() -> int {
-    (void)bench;
-    (void)model;
+  return [options] {
     if (options->bench.prompt_lengths.empty()) options->bench.prompt_lengths = {512};
     std::erase(options->bench.prompt_lengths, 0);
     if (options->bench.depths.empty()) options->bench.depths = {0};

@@ -12,18 +12,13 @@
 namespace mimo {
 namespace {
 
+// Checkpoints up to this size run in the exact mode by default (fp32 KV, fine activations): it costs them microseconds,
+// and small models feel rounding most. Larger ones default to BF16 KV and int8 activations.
+constexpr std::uint64_t kExactByDefault = 64u << 20;
+
 Result<std::unique_ptr<WeightSource>> open_source(const ModelOptions& options) {
   if (options.load_format == "random") {
-    std::string path = options.config_file;
-    if (path.empty()) {
-      if (options.directory.empty()) {
-        return fail(ErrorCode::kInvalidArgument, "--load-format random: give --config FILE or a directory with a config.json");
-      }
-      path = options.directory + "/config.json";
-    }
-    const Result<std::string> text = read_file(path, 16u << 20);
-    if (!text) return forward_error(text);
-    const Result<ModelConfig> config = parse_config(*text, path);
+    const Result<ModelConfig> config = read_config(options);
     if (!config) return forward_error(config);
     return open_random(*config, options.seed);
   }
@@ -34,12 +29,40 @@ Result<std::unique_ptr<WeightSource>> open_source(const ModelOptions& options) {
   return open_checkpoint(options.directory, {});
 }
 
-Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options) {
+Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool small) {
   if (options.backend == "reference") return make_reference_ops();
-  return make_cpu_ops({.threads = options.threads});
+  CpuOptions cpu;
+  cpu.threads = options.threads;
+  const bool exact = options.activations == "exact" || (options.activations == "auto" && small);
+  cpu.precision = exact ? ActivationPrecision::kExact : ActivationPrecision::kFast;
+  return make_cpu_ops(cpu);
+}
+
+KvDType choose_kv(const ModelOptions& options, bool small) {
+  if (options.kv_dtype == "fp8" || options.kv_dtype == "fp8_e4m3") return KvDType::kFp8;
+  if (options.kv_dtype == "float32") return KvDType::kF32;
+  if (options.kv_dtype == "auto" && (options.backend == "reference" || small)) return KvDType::kF32;
+  return KvDType::kBF16;
 }
 
 }  // namespace
+
+Result<ModelConfig> read_config(const ModelOptions& options) {
+  if (options.load_format != "random") {
+    if (options.directory.empty()) return fail(ErrorCode::kInvalidArgument, "no checkpoint directory given");
+    return load_config(options.directory);
+  }
+  std::string path = options.config_file;
+  if (path.empty()) {
+    if (options.directory.empty()) {
+      return fail(ErrorCode::kInvalidArgument, "--load-format random: give --config FILE or a directory with a config.json");
+    }
+    path = options.directory + "/config.json";
+  }
+  const Result<std::string> text = read_file(path, 16u << 20);
+  if (!text) return forward_error(text);
+  return parse_config(*text, path);
+}
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("model", options.directory, "Checkpoint directory (Hugging Face layout)");
@@ -57,16 +80,13 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--kv-cache-dtype", options.kv_dtype, "auto, bfloat16, fp8_e4m3 or float32")
       ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "fp8", "fp8_e4m3", "float32"}))
       ->capture_default_str();
+  command.add_option("--activations", options.activations,
+                     "fast: int8 before MXFP4 experts, 11 bits before FP8; exact: 15 and 21 bits; auto: exact up to 64 MB")
+      ->check(CLI::IsMember({"auto", "fast", "exact"}))
+      ->capture_default_str();
   command.add_option("--page-size", options.page_size, "Tokens of a KV page")->check(CLI::Range(1, 1024))->capture_default_str();
   command.add_flag("--requantize-bf16", options.requantize_bf16,
                    "Requantise BF16 o_proj and lm_head to FP8 at load: fewer bytes a token, other numerics");
-}
-
-Result<KvDType> parse_kv_dtype(const std::string& name, const std::string& backend) {
-  if (name == "fp8" || name == "fp8_e4m3") return KvDType::kFp8;
-  if (name == "float32") return KvDType::kF32;
-  if (name == "auto" && backend == "reference") return KvDType::kF32;
-  return KvDType::kBF16;
 }
 
 Result<LoadedModel> load_model(const ModelOptions& options) {
@@ -75,7 +95,9 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   Result<std::unique_ptr<WeightSource>> source = open_source(options);
   if (!source) return forward_error(source);
   loaded.source = std::move(*source);
-  Result<std::unique_ptr<Ops>> ops = make_backend(options);
+  const bool small = loaded.source->total_bytes() <= kExactByDefault;
+  loaded.kv_dtype = choose_kv(options, small);
+  Result<std::unique_ptr<Ops>> ops = make_backend(options, small);
   if (!ops) return forward_error(ops);
   loaded.ops = std::move(*ops);
   TargetModel::LoadOptions load;

@@ -23,6 +23,7 @@ struct ModelOptions {
   std::string backend = "cpu";
   int threads = 0;
   std::string kv_dtype = "auto";
+  std::string activations = "auto";
   int page_size = 64;
   bool requantize_bf16 = false;
 };
@@ -33,13 +34,15 @@ struct LoadedModel {
   std::unique_ptr<WeightSource> source;
   std::unique_ptr<Ops> ops;
   std::unique_ptr<TargetModel> model;
+  KvDType kv_dtype = KvDType::kBF16;  // what --kv-cache-dtype came to
   double load_seconds = 0;
 };
 
+// The config that load_model would use, without reading weights.
+Result<ModelConfig> read_config(const ModelOptions& options);
+
 // Opens the source, builds the backend and loads the weights with a progress line; prints one summary line to stderr.
 Result<LoadedModel> load_model(const ModelOptions& options);
-
-Result<KvDType> parse_kv_dtype(const std::string& name, const std::string& backend);
 
 // Prints "mimo: MESSAGE" to stderr; returns the exit status.
 int report_error(const Error& error);

@@ -45,22 +45,15 @@ int available_cpus() {
   return count == 0 ? 1 : static_cast<int>(count);
 }
 
-void pin_current_thread(int index) {
-  const std::vector<int> cpus = allowed_cpus();
-  if (index >= 0 && static_cast<std::size_t>(index) < cpus.size()) {
-    pin_thread(pthread_self(), cpus[static_cast<std::size_t>(index)]);
-  }
-}
-
 ThreadPool::ThreadPool(const Options& options) : spin_us_(options.spin_us) {
   const int threads = options.threads < 1 ? 1 : options.threads;
   const std::vector<int> cpus = allowed_cpus();
   // Pinning more threads than CPUs would stack two on one CPU; leave those to the kernel.
   const bool pin = options.pin && static_cast<std::size_t>(threads) <= cpus.size() && threads > 1;
+  // An unpinned caller may be put on a worker's CPU, where the two wait for each other by turns of a scheduler tick.
+  if (pin) pin_thread(pthread_self(), cpus.front());
   for (int worker = 1; worker < threads; ++worker) {
     workers_.emplace_back([this, worker] { work(worker); });
-    // The caller is not pinned: it may be a thread of the host program. Worker i gets CPU i, so that with all CPUs
-    // in use the caller naturally keeps CPU 0.
     if (pin) pin_thread(workers_.back().native_handle(), cpus[static_cast<std::size_t>(worker)]);
   }
 }

@@ -39,7 +39,7 @@ class ThreadPool {
  public:
   struct Options {
     int threads = 1;      // including the caller
-    bool pin = true;      // bind worker i to the i-th CPU this process may use
+    bool pin = true;      // bind worker i to the i-th CPU this process may use, and the constructing thread to the first
     int spin_us = 50;     // how long an idle worker spins before it sleeps
   };
 
@@ -73,8 +73,5 @@ class ThreadPool {
 
 // CPUs this process may run on.
 int available_cpus();
-
-// Binds the calling thread to the index-th CPU this process may use; nothing happens when it does not exist.
-void pin_current_thread(int index);
 
 }  // namespace mimo

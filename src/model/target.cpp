@@ -27,10 +27,10 @@ std::size_t qkv_width(const AttentionShape& shape) {
 }
 
 // Packs a BF16 matrix as it is, or through FP8 when asked to.
-Result<std::unique_ptr<Matrix>> pack_bf16(Ops& ops, const WeightView& view, bool requantize) {
-  if (!requantize || view.format != WeightFormat::kBF16) return ops.pack_matrix(view);
+Result<std::unique_ptr<Matrix>> pack_bf16(Ops& ops, const WeightView& view, MatrixUse use, bool requantize) {
+  if (!requantize || view.format != WeightFormat::kBF16) return ops.pack_matrix(view, use);
   const Fp8Matrix smaller = quantize_fp8(view);
-  return ops.pack_matrix(smaller.view());
+  return ops.pack_matrix(smaller.view(), use);
 }
 
 }  // namespace
@@ -78,9 +78,9 @@ Result<TargetModel> TargetModel::load(WeightSource& source, Ops& ops, const Load
 
   Result<GlobalWeights> globals = source.globals();
   if (!globals) return forward_error(globals);
-  Result<std::unique_ptr<Matrix>> embed = ops.pack_matrix(globals->embed);
+  Result<std::unique_ptr<Matrix>> embed = ops.pack_matrix(globals->embed, MatrixUse::kVocabulary);
   if (!embed) return forward_error(embed);
-  Result<std::unique_ptr<Matrix>> head = pack_bf16(ops, globals->lm_head, options.requantize_bf16);
+  Result<std::unique_ptr<Matrix>> head = pack_bf16(ops, globals->lm_head, MatrixUse::kVocabulary, options.requantize_bf16);
   if (!head) return forward_error(head);
   model.embed_ = std::move(*embed);
   model.lm_head_ = std::move(*head);
@@ -103,10 +103,10 @@ Status TargetModel::load_layer(WeightSource& source, int index, const LoadOption
   layer.input_norm = std::move(weights->input_norm);
   layer.post_norm = std::move(weights->post_norm);
   layer.sinks = std::move(weights->attention.sinks);
-  Result<std::unique_ptr<Matrix>> qkv = ops_->pack_matrix(weights->attention.qkv);
+  Result<std::unique_ptr<Matrix>> qkv = ops_->pack_matrix(weights->attention.qkv, MatrixUse::kProjection);
   if (!qkv) return forward_error(qkv);
   layer.qkv = std::move(*qkv);
-  Result<std::unique_ptr<Matrix>> o_proj = pack_bf16(*ops_, weights->attention.o_proj, options.requantize_bf16);
+  Result<std::unique_ptr<Matrix>> o_proj = pack_bf16(*ops_, weights->attention.o_proj, MatrixUse::kProjection, options.requantize_bf16);
   if (!o_proj) return forward_error(o_proj);
   layer.o_proj = std::move(*o_proj);
 

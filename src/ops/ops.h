@@ -18,6 +18,12 @@
 
 namespace mimo {
 
+// What a matrix is for: backends may hold the two differently.
+enum class MatrixUse : std::uint8_t {
+  kProjection,  // multiplied by every row of a step
+  kVocabulary,  // embedding (rows are looked up) or output head (only sampled rows are multiplied)
+};
+
 // A weight matrix packed for one backend.
 class Matrix {
  public:
@@ -122,7 +128,7 @@ class Ops {
   virtual std::vector<std::string> describe() const = 0;
 
   // Packing. The views' bytes are not needed afterwards. A format or shape the backend cannot run is refused.
-  virtual Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view) = 0;
+  virtual Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view, MatrixUse use) = 0;
   // A router: kept and computed in fp32 arithmetic whatever its stored format.
   virtual Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) = 0;
   virtual Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) = 0;

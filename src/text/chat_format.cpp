@@ -24,14 +24,15 @@ json::object named_tokens(const json::object& config) {
 }
 
 // The templates of a `chat_template` list, by name.
-Result<const json::string*> named_template(const json::array& list, std::string_view name, const std::string& where) {
+Result<const json::string*> named_template(const json::array& list, std::string_view name,
+                                           const std::string& where) {
   for (std::size_t i = 0; i < list.size(); ++i) {
     const json::object* entry = list[i].if_object();
     const json::value* entry_name = entry == nullptr ? nullptr : entry->if_contains("name");
     const json::value* source = entry == nullptr ? nullptr : entry->if_contains("template");
     if (entry_name == nullptr || !entry_name->is_string() || source == nullptr || !source->is_string()) {
-      return fail(ErrorCode::kCorrupt, "{}: chat_template[{}]: expected an object with the strings name and template",
-                  where, i);
+      return fail(ErrorCode::kCorrupt,
+                  "{}: chat_template[{}]: expected an object with the strings name and template", where, i);
     }
     if (entry_name->get_string() == name) return &source->get_string();
   }
@@ -41,10 +42,12 @@ Result<const json::string*> named_template(const json::array& list, std::string_
 }  // namespace
 
 bool RenderedChat::has_trusted_suffix(std::string_view suffix) const {
-  return text.ends_with(suffix) && (suffix.empty() || (runs.back().trusted && runs.back().bytes >= suffix.size()));
+  return text.ends_with(suffix) &&
+         (suffix.empty() || (runs.back().trusted && runs.back().bytes >= suffix.size()));
 }
 
-Result<ChatFormat> ChatFormat::from_template(std::string_view source, std::string name, const jinja::Limits& limits) {
+Result<ChatFormat> ChatFormat::from_template(std::string_view source, std::string name,
+                                             const jinja::Limits& limits) {
   Result<jinja::Template> standard = jinja::Template::parse(source, std::move(name), limits);
   if (!standard) return forward_error(standard);
   return ChatFormat(std::move(*standard));
@@ -72,8 +75,10 @@ Result<ChatFormat> ChatFormat::load(const std::string& directory, const jinja::L
 
   const json::value* entry = config.if_contains("chat_template");
   if (entry == nullptr || entry->is_null()) {
-    return fail(ErrorCode::kNotFound, "{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json",
-                directory);
+    return fail(
+        ErrorCode::kNotFound,
+        "{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json",
+        directory);
   }
   const std::string name = config_path + ": chat_template";
   if (entry->is_string()) {
@@ -84,7 +89,8 @@ Result<ChatFormat> ChatFormat::load(const std::string& directory, const jinja::L
   if (!entry->is_array()) return fail(ErrorCode::kCorrupt, "{}: expected a string or a list", name);
   const Result<const json::string*> standard = named_template(entry->get_array(), "default", config_path);
   if (!standard) return forward_error(standard);
-  if (*standard == nullptr) return fail(ErrorCode::kCorrupt, "{}: the list has no entry named \"default\"", name);
+  if (*standard == nullptr)
+    return fail(ErrorCode::kCorrupt, "{}: the list has no entry named \"default\"", name);
   Result<ChatFormat> format = from_template(**standard, name + " \"default\"", limits);
   if (!format) return format;
   const Result<const json::string*> tool_use = named_template(entry->get_array(), "tool_use", config_path);
@@ -100,7 +106,8 @@ Result<ChatFormat> ChatFormat::load(const std::string& directory, const jinja::L
 
 Result<RenderedChat> ChatFormat::render(const ChatInput& input, const ChatRules& rules) const {
   static const json::array kNone;
-  Result<NormalMessages> normal = normalise_messages(input.messages == nullptr ? kNone : *input.messages, rules);
+  Result<NormalMessages> normal =
+      normalise_messages(input.messages == nullptr ? kNone : *input.messages, rules);
   if (!normal) return forward_error(normal);
   const bool with_tools = input.tools != nullptr && !input.tools->empty();
   if (with_tools) {
@@ -117,7 +124,8 @@ Result<RenderedChat> ChatFormat::render(const ChatInput& input, const ChatRules&
   if (input.template_kwargs != nullptr) {
     for (const auto& [key, value] : *input.template_kwargs) {
       if (key == "messages" || key == "tools") {
-        return fail(ErrorCode::kInvalidArgument, "chat_template_kwargs.{}: this name is set by the request itself",
+        return fail(ErrorCode::kInvalidArgument,
+                    "chat_template_kwargs.{}: this name is set by the request itself",
                     std::string_view(key.data(), key.size()));
       }
       variables[key] = value;
@@ -133,8 +141,8 @@ Result<RenderedChat> ChatFormat::render(const ChatInput& input, const ChatRules&
   }
   if (!with_tools || rendered.error().code == ErrorCode::kLimit) return forward_error(rendered);
 
-  // Name the tool that the template cannot digest, if it is one: the conversation renders without tools but not with
-  // this one alone.
+  // Name the tool that the template cannot digest, if it is one: the conversation renders without tools but
+  // not with this one alone.
   variables["tools"] = nullptr;
   if (!chosen.render(render_input)) return forward_error(rendered);
   for (std::size_t i = 0; i < input.tools->size(); ++i) {

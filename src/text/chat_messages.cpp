@@ -11,12 +11,18 @@ std::string_view view(const json::string& text) { return {text.data(), text.size
 
 const char* kind_name(const json::value& value) {
   switch (value.kind()) {
-    case json::kind::null: return "null";
-    case json::kind::bool_: return "a boolean";
-    case json::kind::string: return "a string";
-    case json::kind::array: return "a list";
-    case json::kind::object: return "an object";
-    default: return "a number";
+    case json::kind::null:
+      return "null";
+    case json::kind::bool_:
+      return "a boolean";
+    case json::kind::string:
+      return "a string";
+    case json::kind::array:
+      return "a list";
+    case json::kind::object:
+      return "an object";
+    default:
+      return "a number";
   }
 }
 
@@ -27,15 +33,16 @@ Result<json::string> join_parts(const json::array& parts, const std::string& whe
     const std::string part_at = fmt::format("{}[{}]", where, i);
     const json::object* part = parts[i].if_object();
     if (part == nullptr) {
-      return fail(ErrorCode::kInvalidArgument, "{}: expected an object, got {}", part_at, kind_name(parts[i]));
+      return fail(ErrorCode::kInvalidArgument, "{}: expected an object, got {}", part_at,
+                  kind_name(parts[i]));
     }
     const json::value* type = part->if_contains("type");
     if (type == nullptr || !type->is_string()) {
       return fail(ErrorCode::kInvalidArgument, "{}.type: expected a string", part_at);
     }
     if (type->get_string() != "text") {
-      return fail(ErrorCode::kUnsupported, "{}: parts of type \"{}\" are not supported, only \"text\"", part_at,
-                  view(type->get_string()));
+      return fail(ErrorCode::kUnsupported, "{}: parts of type \"{}\" are not supported, only \"text\"",
+                  part_at, view(type->get_string()));
     }
     const json::value* content = part->if_contains("text");
     if (content == nullptr || !content->is_string()) {
@@ -96,7 +103,8 @@ Status normalise_calls(json::value& calls, const std::string& where, const ChatR
     if (*parsed) continue;
     ++bad_arguments;
     if (rules.reject_bad_arguments) {
-      return fail(ErrorCode::kInvalidArgument, "{}.function.arguments: expected the text of a JSON object", call_at);
+      return fail(ErrorCode::kInvalidArgument, "{}.function.arguments: expected the text of a JSON object",
+                  call_at);
     }
   }
   return {};
@@ -153,7 +161,8 @@ Result<NormalMessages> normalise_messages(const json::array& messages, const Cha
           ++normal.missing_reasoning;
           if (rules.reject_missing_reasoning) {
             return fail(ErrorCode::kInvalidArgument,
-                        "{}.reasoning_content: missing next to tool calls; send back the reasoning that came with them",
+                        "{}.reasoning_content: missing next to tool calls; send back the reasoning that came "
+                        "with them",
                         at);
           }
         }
@@ -168,7 +177,8 @@ Status check_tools(const json::array& tools) {
   for (std::size_t i = 0; i < tools.size(); ++i) {
     const json::object* tool = tools[i].if_object();
     if (tool == nullptr) {
-      return fail(ErrorCode::kInvalidArgument, "tools[{}]: expected an object, got {}", i, kind_name(tools[i]));
+      return fail(ErrorCode::kInvalidArgument, "tools[{}]: expected an object, got {}", i,
+                  kind_name(tools[i]));
     }
     const json::value* function = tool->if_contains("function");
     if (function == nullptr || !function->is_object()) {

@@ -1,5 +1,5 @@
-// The first step of rendering a conversation: OpenAI-style messages in all their variants to the one form that chat
-// templates expect. See ChatInput for the rules.
+// The first step of rendering a conversation: OpenAI-style messages in all their variants to the one form
+// that chat templates expect. See ChatInput for the rules.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,8 @@
 namespace mimo {
 namespace {
 
-// Decodes one code point at `pos` and moves past it; a byte that is not valid UTF-8 stands for itself as U+FFFD.
+// Decodes one code point at `pos` and moves past it; a byte that is not valid UTF-8 stands for itself as
+// U+FFFD.
 char32_t next_code_point(std::string_view text, std::size_t& pos) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(pos);
@@ -39,11 +40,21 @@ class Writer {
 
   void write(const json::value& value, int level) {
     switch (value.kind()) {
-      case json::kind::null: out += "null"; return;
-      case json::kind::bool_: out += value.get_bool() ? "true" : "false"; return;
-      case json::kind::int64: out += fmt::format("{}", value.get_int64()); return;
-      case json::kind::uint64: out += fmt::format("{}", value.get_uint64()); return;
-      case json::kind::double_: out += python_json_float(value.get_double()); return;
+      case json::kind::null:
+        out += "null";
+        return;
+      case json::kind::bool_:
+        out += value.get_bool() ? "true" : "false";
+        return;
+      case json::kind::int64:
+        out += fmt::format("{}", value.get_int64());
+        return;
+      case json::kind::uint64:
+        out += fmt::format("{}", value.get_uint64());
+        return;
+      case json::kind::double_:
+        out += python_json_float(value.get_double());
+        return;
       case json::kind::string: {
         const json::string& text = value.get_string();
         append_python_json_string(out, {text.data(), text.size()}, options_.ensure_ascii);
@@ -65,7 +76,9 @@ class Writer {
         out += ']';
         return;
       }
-      case json::kind::object: write_object(value.get_object(), level); return;
+      case json::kind::object:
+        write_object(value.get_object(), level);
+        return;
     }
   }
 
@@ -87,7 +100,8 @@ class Writer {
     entries.reserve(object.size());
     for (const json::key_value_pair& entry : object) entries.push_back(&entry);
     if (options_.sort_keys) {  // byte order of UTF-8 is code point order
-      std::sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) { return a->key() < b->key(); });
+      std::sort(entries.begin(), entries.end(),
+                [](const auto* a, const auto* b) { return a->key() < b->key(); });
     }
     out += '{';
     bool first = true;
@@ -162,13 +176,27 @@ void append_python_json_string(std::string& out, std::string_view text, bool ens
     }
     flush(pos);
     switch (byte) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
       default:
         if (byte < 0x20) {
           out += fmt::format("\\u{:04x}", byte);

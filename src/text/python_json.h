@@ -1,5 +1,5 @@
-// Writes JSON as Python's json.dumps does, byte for byte: tool definitions become prompt text, and a model has seen
-// them in exactly that form.
+// Writes JSON as Python's json.dumps does, byte for byte: tool definitions become prompt text, and a model
+// has seen them in exactly that form.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@
 namespace mimo {
 
 struct PythonJsonOptions {
-  bool ensure_ascii = false;           // chat templates switch Python's default off
-  int indent = -1;                     // spaces per level; negative: everything on one line
-  std::string item_separator = ", ";   // Python uses "," when it indents
+  bool ensure_ascii = false;          // chat templates switch Python's default off
+  int indent = -1;                    // spaces per level; negative: everything on one line
+  std::string item_separator = ", ";  // Python uses "," when it indents
   std::string key_separator = ": ";
   bool sort_keys = false;
 };
 
-// `repr(float)`: shortest digits that read back equal, exponent form below 1e-4 and from 1e16; "nan", "inf", "-inf".
+// `repr(float)`: shortest digits that read back equal, exponent form below 1e-4 and from 1e16; "nan", "inf",
+// "-inf".
 std::string python_float_repr(double value);
 
 // A number as json.dumps writes it: as repr, but "NaN", "Infinity", "-Infinity".

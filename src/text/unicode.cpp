@@ -1,6 +1,5 @@
 #include "text/unicode.h"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -10,7 +9,6 @@
 namespace mimo {
 
 using unicode_tables::CodeRange;
-using unicode_tables::CombiningRange;
 
 UnicodeTable::UnicodeTable() {
   std::memset(flags_, kNfcBoundary, sizeof flags_);
@@ -24,7 +22,7 @@ UnicodeTable::UnicodeTable() {
   set_class(unicode_tables::kNumbers, CharClass::kNumber);
   set_class(unicode_tables::kSpaces, CharClass::kSpace);
   constexpr auto kNotBoundary = static_cast<std::uint8_t>(~kNfcBoundary);
-  for (const CombiningRange& range : unicode_tables::kCombining) {
+  for (const CodeRange& range : unicode_tables::kReordered) {
     for (std::uint32_t c = range.first; c <= range.last; ++c) flags_[c] &= kNotBoundary;
   }
   for (const CodeRange& range : unicode_tables::kNfcNotYes) {
@@ -38,16 +36,6 @@ UnicodeTable::UnicodeTable() {
 const UnicodeTable& UnicodeTable::get() {
   static const std::unique_ptr<const UnicodeTable> table(new UnicodeTable);
   return *table;
-}
-
-std::uint8_t combining_class(std::uint32_t code_point) {
-  const auto ranges = unicode_tables::kCombining;
-  const auto after =
-      std::upper_bound(ranges.begin(), ranges.end(), code_point,
-                       [](std::uint32_t c, const CombiningRange& range) { return c < range.first; });
-  if (after == ranges.begin()) return 0;
-  const CombiningRange& range = *(after - 1);
-  return code_point <= range.last ? range.combining_class : 0;
 }
 
 }  // namespace mimo

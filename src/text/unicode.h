@@ -37,7 +37,4 @@ class UnicodeTable {
   std::uint8_t flags_[0x110000];
 };
 
-// Canonical_Combining_Class; 0 for starters. Logarithmic: ask only where nfc_boundary is false.
-std::uint8_t combining_class(std::uint32_t code_point);
-
 }  // namespace mimo

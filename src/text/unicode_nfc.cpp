@@ -15,6 +15,11 @@ namespace {
 // Longest canonical decomposition of one code point, by the standard's own bound.
 constexpr int kMaxDecomposition = 8;
 
+// Of the same Unicode version as the composition below, which depends on it.
+std::uint8_t combining_class(std::int32_t code_point) {
+  return static_cast<std::uint8_t>(utf8proc_get_property(code_point)->combining_class);
+}
+
 // NFC of one stretch between boundaries.
 void normalize_part(std::string_view part, std::string& out) {
   struct Mark {
@@ -31,7 +36,7 @@ void normalize_part(std::string_view part, std::string& out) {
                                                            pieces, kMaxDecomposition, options, nullptr);
     MIMO_CHECK(count >= 0 && count <= kMaxDecomposition, "U+{:04X} decomposes into {}", c.code_point, count);
     for (utf8proc_ssize_t i = 0; i < count; ++i) {
-      marks.push_back({pieces[i], combining_class(static_cast<std::uint32_t>(pieces[i]))});
+      marks.push_back({pieces[i], combining_class(pieces[i])});
     }
   }
   // Canonical ordering. utf8proc's own is an insertion sort, quadratic in the length of a run of marks.
@@ -62,7 +67,8 @@ bool part_is_nfc(std::string_view part, const UnicodeTable& table) {
     const Utf8Char c = utf8_read_valid(part.data() + pos);
     pos += c.length;
     if (table.nfc_may_change(c.code_point)) return false;
-    const std::uint8_t current = table.nfc_boundary(c.code_point) ? 0 : combining_class(c.code_point);
+    const std::uint8_t current =
+        table.nfc_boundary(c.code_point) ? 0 : combining_class(static_cast<std::int32_t>(c.code_point));
     if (current != 0 && current < previous) return false;
     previous = current;
   }

@@ -1,10 +1,10 @@
 // Unicode NFC for valid UTF-8. Linear apart from sorting runs of combining marks (n log n), whatever the
 // text.
 //
-// Combining classes are those of Unicode 16; decomposition and composition come from utf8proc (Unicode 15 in
-// its version 2.8). The 20 compositions that Unicode 16 added (Tulu-Tigalari, Kirat Rai, Gurung Khema) are
-// therefore left as they are, as the reference tokenizer library does too. That library orders marks by an
-// older Unicode: mark sequences in non-canonical order that use marks newer than Unicode 10 differ.
+// Combining classes, decompositions and compositions are utf8proc's (Unicode 15 in its version 2.8), so what
+// Unicode 16 added stays as it is: 20 compositions (Tulu-Tigalari, Kirat Rai, Gurung Khema), which the
+// reference tokenizer library does not make either, and the order of new marks. That library orders marks by
+// an older Unicode: sequences in non-canonical order that use marks newer than Unicode 10 differ.
 #pragma once
 
 #include <string>

@@ -13,16 +13,10 @@ struct CodeRange {
   std::uint32_t last;  // included
 };
 
-struct CombiningRange {
-  std::uint32_t first;
-  std::uint32_t last;  // included
-  std::uint8_t combining_class;
-};
-
 extern const std::span<const CodeRange> kLetters;    // General_Category L*
 extern const std::span<const CodeRange> kNumbers;    // General_Category N*
 extern const std::span<const CodeRange> kSpaces;     // White_Space
 extern const std::span<const CodeRange> kNfcNotYes;  // NFC_Quick_Check No or Maybe
-extern const std::span<const CombiningRange> kCombining;
+extern const std::span<const CodeRange> kReordered;  // Canonical_Combining_Class not 0
 
 }  // namespace mimo::unicode_tables

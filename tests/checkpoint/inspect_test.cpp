@@ -114,6 +114,32 @@ TEST(Inspect, ConfigWithoutWeights) {
   EXPECT_FALSE(inspect_checkpoint("/nonexistent", {}));
 }
 
+// Chunks whose whole blocks reach 448 while the rows between them do not: read with other borders, blocks
+// miss it.
+TEST(Inspect, BlockStatisticShowsAWrongLayout) {
+  TempDir dir;
+  TinyCheckpoint checkpoint{TinyModel{}};
+  auto& weight = checkpoint.tensors.at("model.layers.0.self_attn.qkv_proj.weight");
+  for (std::int64_t r = 0; r < weight.shape[0]; ++r) {
+    for (std::int64_t c = 0; c < weight.shape[1]; ++c) {
+      const std::int64_t local = r % 272;  // rows per chunk
+      weight.bytes[static_cast<std::size_t>(r * weight.shape[1] + c)] =
+          local == 127 || local == 255 ? 0x7E : 0x10;
+    }
+  }
+  checkpoint.write(dir.path());
+  const auto good = inspect_checkpoint(dir.path(), {});
+  ASSERT_TRUE(good);
+  EXPECT_EQ(good->qkv_blocks_at_448, 1.0);
+  EXPECT_TRUE(good->config.warnings.empty());
+  OpenOptions options;
+  options.qkv_layout = OpenOptions::QkvLayout::kPlain;
+  const auto bad = inspect_checkpoint(dir.path(), options);
+  ASSERT_TRUE(bad);
+  EXPECT_EQ(bad->qkv_blocks_at_448, 0.875);
+  EXPECT_THAT(bad->config.warnings, ::testing::Contains(HasSubstr("another layout")));
+}
+
 TEST(Inspect, MtpOnRequest) {
   TempDir dir;
   TinyCheckpoint(TinyModel{}).write(dir.path());

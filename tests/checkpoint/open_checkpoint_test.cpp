@@ -291,6 +291,11 @@ TEST(Strict, EncodersAndUnaskedHeadsAreSkipped) {
   const auto source = open_checkpoint(dir.path(), {});
   ASSERT_TRUE(source) << source.error().message;
   EXPECT_EQ((*source)->mtp_heads(), 0);
+  EXPECT_THAT(
+      (*source)->skipped(),
+      ::testing::ElementsAre("audio_*: 2 tensors, 512 bytes", HasSubstr("model.mtp.*: 32 tensors"),
+                             "speech_embeddings.*: 1 tensors, 256 bytes",
+                             "vision_model.*: 1 tensors, 256 bytes", "visual.*: 1 tensors, 256 bytes"));
 }
 
 TEST(Strict, MtpHeadsMustBeThereWhenAskedFor) {
@@ -464,6 +469,17 @@ TEST(Open, MisalignedDataIsRead) {
     (*source)->release_layer(i);
     testing::expect_layer_matches(**source, plain, i, {}, 4);
   }
+}
+
+TEST(Open, StoredRouterDtypeDecides) {
+  TempDir dir;
+  TinyCheckpoint checkpoint(TinyModel{.router_f32 = true});
+  checkpoint.config["moe_router_dtype"] = "bfloat16";
+  checkpoint.write(dir.path());
+  const auto source = open_checkpoint(dir.path(), {});
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_EQ((*source)->config().router_format, WeightFormat::kF32);
+  EXPECT_EQ((*source)->layer(1, {})->moe->router.format, WeightFormat::kF32);
 }
 
 TEST(Open, DflashFolderIsLeftAlone) {

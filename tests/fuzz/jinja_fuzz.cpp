@@ -1,4 +1,5 @@
-// Any text as a template, rendered over a fixed conversation with small limits: no crash, no hang, runs that add up.
+// Any text as a template, rendered over a fixed conversation with small limits: no crash, no hang, runs that
+// add up.
 #include <cstdlib>
 #include <string_view>
 

@@ -34,11 +34,13 @@ TEST(UnicodeTable, KnowsSingleCharacters) {
   EXPECT_EQ(table.char_class(0x200B), CharClass::kOther);
   EXPECT_EQ(table.char_class(0x1C), CharClass::kOther);
   EXPECT_EQ(table.char_class(0x10FFFF), CharClass::kOther);
-  EXPECT_EQ(combining_class(0x0301), 230);
-  EXPECT_EQ(combining_class(0x0334), 1);
-  EXPECT_EQ(combining_class('a'), 0);
-  EXPECT_EQ(combining_class(0), 0);
-  EXPECT_EQ(combining_class(0x10FFFF), 0);
+  EXPECT_FALSE(table.nfc_boundary(0x0301));  // composes with what stands before it
+  EXPECT_FALSE(table.nfc_boundary(0x0334));  // only moves
+  EXPECT_FALSE(table.nfc_may_change(0x0334));
+  EXPECT_FALSE(table.nfc_boundary(0x1161));
+  EXPECT_TRUE(table.nfc_may_change(0x212B));
+  EXPECT_TRUE(table.nfc_boundary('a'));
+  EXPECT_TRUE(table.nfc_boundary(0xAC00));
 }
 
 TEST(Utf8, ReplacesInvalidPartsAsPython) {
@@ -137,6 +139,8 @@ TEST(Nfc, ComposesAndOrders) {
   EXPECT_EQ(to_nfc("\u0301e"), "\u0301e");
   EXPECT_EQ(to_nfc("x\u0334\u0301y"), "x\u0334\u0301y");
   EXPECT_EQ(to_nfc(""), "");
+  // A mark newer than utf8proc's Unicode must not keep older ones from composing.
+  EXPECT_EQ(to_nfc("A\u0300\U00011D44\U000113CF\u030A"), "\u00C0\U00011D44\U000113CF\u030A");
 }
 
 TEST(Nfc, QuickCheckAgreesWithTheResult) {

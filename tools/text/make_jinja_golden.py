@@ -485,8 +485,10 @@ class Programs:
 
 # Results that show a memory address or a Python object, which no prompt should, and which this engine refuses.
 # Slices of constants that cannot be sliced: Jinja folds them to undefined, while at run time they are errors.
-FOLDED = re.compile(r"(true|false|none|\b[\d._x]+)\)*\[[^\]]*:", re.IGNORECASE)
-OPAQUE = re.compile(r"0x[0-9a-f]{6,}|<generator|<built-in|<bound|<function|<jinja2|<class|LoopContext|<Macro|Undefined|Markup\(|\dj\)")
+# Then what the engine leaves out on purpose: set order of dict views, integers beyond 128 bits.
+FOLDED = re.compile(r"(true|false|none|\b[\d._x]+)\)*\[[^\]]*:|(keys|items)\(\)\)* [<>]|[<>]=? \(*[\w.]+\.(keys|items)\(|big\)* \*\*",
+                    re.IGNORECASE)
+OPAQUE = re.compile(r"0x[0-9a-f]{6,}|<generator|<built-in|<bound|<function|<jinja2|<class|LoopContext|Macro |Undefined|Markup\(|\dj\)")
 
 
 def program_cases(expressions, programs):

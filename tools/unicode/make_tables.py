@@ -82,34 +82,15 @@ def main():
                  "General_Category N*")
     print_ranges("space_ranges", WHITE_SPACE, "White_Space")
     print_ranges("nfc_ranges", ranges(nfc_not_yes()), "NFC_Quick_Check No or Maybe")
-    print("// Canonical_Combining_Class, where it is not 0")
-    print("const CombiningRange combining_ranges[] = {")
-    spans = []
-    for c in code_points():
-        k = ucd.combining(chr(c))
-        if k == 0:
-            continue
-        if spans and spans[-1][1] == c - 1 and spans[-1][2] == k:
-            spans[-1][1] = c
-        else:
-            spans.append([c, c, k])
-    line = "   "
-    for first, last, k in spans:
-        item = f" {{0x{first:X}, 0x{last:X}, {k}}},"
-        if len(line) + len(item) > 108:
-            print(line)
-            line = "   "
-        line += item
-    print(line)
-    print("};")
+    print_ranges("mark_ranges", ranges(c for c in code_points() if ucd.combining(chr(c)) != 0),
+                 "Canonical_Combining_Class not 0")
     print("// clang-format on")
     print()
     print("}  // namespace")
     print()
     for public, private in (("kLetters", "letter_ranges"), ("kNumbers", "number_ranges"), ("kSpaces", "space_ranges"),
-                            ("kNfcNotYes", "nfc_ranges")):
+                            ("kNfcNotYes", "nfc_ranges"), ("kReordered", "mark_ranges")):
         print(f"const std::span<const CodeRange> {public}{{{private}}};")
-    print("const std::span<const CombiningRange> kCombining{combining_ranges};")
     print()
     print("}  // namespace mimo::unicode_tables")
 

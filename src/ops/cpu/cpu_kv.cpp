@@ -14,9 +14,6 @@ constexpr int kMaxHeadWidth = 512;  // sizes the token buffers on the stack of g
 }  // namespace
 
 Status CpuKv::check(const KvSpec& spec) {
-  if (spec.dtype == KvDType::kF32) {
-    return fail(ErrorCode::kUnsupported, "KV dtype f32: the cpu backend stores bf16 or fp8_e4m3");
-  }
   if (spec.page_size < 1) return fail(ErrorCode::kInvalidArgument, "page size {}: expected at least 1", spec.page_size);
   if (spec.qk_dim % 2 != 0 || spec.v_dim % 32 != 0) {
     return fail(ErrorCode::kUnsupported, "head widths {}/{}: the cpu backend needs an even K and a V multiple of 32",
@@ -31,8 +28,8 @@ Status CpuKv::check(const KvSpec& spec) {
 
 CpuKv::CpuKv(const KvSpec& spec)
     : KvStore(spec),
-      interleaved_(spec.page_size % kTileKeys == 0),
-      element_(spec.dtype == KvDType::kFp8 ? 1 : 2),
+      interleaved_(spec.page_size % kTileKeys == 0 && spec.dtype != KvDType::kF32),
+      element_(spec.dtype == KvDType::kFp8 ? 1 : (spec.dtype == KvDType::kBF16 ? 2 : 4)),
       k_elements_(static_cast<std::size_t>(spec.page_size) * static_cast<std::size_t>(spec.qk_dim)),
       v_elements_(static_cast<std::size_t>(spec.page_size) * static_cast<std::size_t>(spec.v_dim)) {
   const std::size_t heads = static_cast<std::size_t>(spec.pages) * static_cast<std::size_t>(spec.kv_heads);
@@ -69,6 +66,9 @@ void CpuKv::poison_page(std::int32_t page) {
       std::memset(values_.data() + slot * v_elements_, 0x7F, v_elements_);
       const auto scales = 2 * static_cast<std::size_t>(spec().page_size);
       std::fill_n(scales_.as<float>() + slot * scales, scales, __builtin_nanf(""));
+    } else if (element_ == 4) {
+      std::fill_n(keys_.as<float>() + slot * k_elements_, k_elements_, __builtin_nanf(""));
+      std::fill_n(values_.as<float>() + slot * v_elements_, v_elements_, __builtin_nanf(""));
     } else {
       std::fill_n(keys_.as<std::uint16_t>() + slot * k_elements_, k_elements_, kBf16Nan);
       std::fill_n(values_.as<std::uint16_t>() + slot * v_elements_, v_elements_, kBf16Nan);
@@ -81,6 +81,12 @@ void CpuKv::write(const CpuKernels& kernels, std::int32_t page, int offset, int 
   const int qk = spec().qk_dim;
   const int v = spec().v_dim;
   const std::size_t slot = head_slot(page, head);
+  if (element_ == 4) {
+    std::memcpy(keys_.as<float>() + slot * k_elements_ + k_index(offset, 0), key, static_cast<std::size_t>(qk) * 4);
+    float* values = values_.as<float>() + slot * v_elements_ + v_index(offset, 0);
+    for (int d = 0; d < v; ++d) values[d] = value[d] * value_scale;
+    return;
+  }
   if (element_ == 2) {
     std::uint16_t* keys = keys_.as<std::uint16_t>() + slot * k_elements_ + k_index(offset, 0);
     kernels.to_bf16(key, qk, 1.0f, scratch);
@@ -110,25 +116,27 @@ void CpuKv::write(const CpuKernels& kernels, std::int32_t page, int offset, int 
   for (int d = 0; d < v; ++d) values[d * step] = codes[d];
 }
 
-std::size_t CpuKv::chunk_buffer_elements() const {
-  return static_cast<std::size_t>(kChunkKeys) * static_cast<std::size_t>(spec().qk_dim + spec().v_dim);
+std::size_t CpuKv::chunk_buffer_bytes() const {
+  const std::size_t element = wide() ? sizeof(float) : sizeof(std::uint16_t);
+  return static_cast<std::size_t>(kChunkKeys) * static_cast<std::size_t>(spec().qk_dim + spec().v_dim) * element;
 }
 
 void CpuKv::read_chunk(const CpuKernels& kernels, std::span<const std::int32_t> pages, std::int64_t base,
-                       std::int64_t first, std::int64_t last, int head, std::uint16_t* buffer,
+                       std::int64_t first, std::int64_t last, int head, std::uint8_t* buffer,
                        ChunkTiles& tiles) const {
-  const auto qk = static_cast<std::size_t>(spec().qk_dim);
-  const auto v = static_cast<std::size_t>(spec().v_dim);
-  std::uint16_t* k_buffer = buffer;
-  std::uint16_t* v_buffer = buffer + kChunkKeys * qk;
+  const std::size_t element = wide() ? sizeof(float) : sizeof(std::uint16_t);
+  const std::size_t k_bytes = kTileKeys * static_cast<std::size_t>(spec().qk_dim) * element;
+  const std::size_t v_bytes = kTileKeys * static_cast<std::size_t>(spec().v_dim) * element;
+  std::uint8_t* k_buffer = buffer;
+  std::uint8_t* v_buffer = buffer + kChunkKeys / kTileKeys * k_bytes;
   tiles.tiles = static_cast<int>((std::min<std::int64_t>(last, base + kChunkKeys) - base + kTileKeys - 1) / kTileKeys);
   tiles.scaled = element_ == 1;
   for (int t = 0; t < tiles.tiles; ++t) {
     const std::int64_t start = base + static_cast<std::int64_t>(t) * kTileKeys;
+    tiles.k[t] = k_buffer + static_cast<std::size_t>(t) * k_bytes;
+    tiles.v[t] = v_buffer + static_cast<std::size_t>(t) * v_bytes;
     if (start + kTileKeys <= first) {
       // Nothing of this tile is visible to anyone: kernels skip it.
-      tiles.k[t] = k_buffer;
-      tiles.v[t] = v_buffer;
       std::fill_n(tiles.k_scale + t * kTileKeys, kTileKeys, 0.0f);
       std::fill_n(tiles.v_scale + t * kTileKeys, kTileKeys, 0.0f);
       continue;
@@ -143,12 +151,34 @@ void CpuKv::read_chunk(const CpuKernels& kernels, std::span<const std::int32_t> 
       tiles.v[t] = values_.as<std::uint16_t>() + slot * v_elements_ + v_index(offset, 0);
       continue;
     }
-    std::uint16_t* k_tile = k_buffer + static_cast<std::size_t>(t) * kTileKeys * qk;
-    std::uint16_t* v_tile = v_buffer + static_cast<std::size_t>(t) * kTileKeys * v;
-    gather_tile(kernels, pages, start, first, last, head, k_tile, v_tile, tiles.k_scale + t * kTileKeys,
-                tiles.v_scale + t * kTileKeys);
-    tiles.k[t] = k_tile;
-    tiles.v[t] = v_tile;
+    auto* k_tile = k_buffer + static_cast<std::size_t>(t) * k_bytes;
+    auto* v_tile = v_buffer + static_cast<std::size_t>(t) * v_bytes;
+    if (wide()) {
+      gather_wide(pages, start, first, last, head, reinterpret_cast<float*>(k_tile), reinterpret_cast<float*>(v_tile));
+    } else {
+      gather_tile(kernels, pages, start, first, last, head, reinterpret_cast<std::uint16_t*>(k_tile),
+                  reinterpret_cast<std::uint16_t*>(v_tile), tiles.k_scale + t * kTileKeys, tiles.v_scale + t * kTileKeys);
+    }
+  }
+}
+
+void CpuKv::gather_wide(std::span<const std::int32_t> pages, std::int64_t base, std::int64_t first, std::int64_t last,
+                        int head, float* k, float* v) const {
+  const auto qk = static_cast<std::size_t>(spec().qk_dim);
+  const auto width = static_cast<std::size_t>(spec().v_dim);
+  for (std::size_t t = 0; t < kTileKeys; ++t) {
+    const std::int64_t position = base + static_cast<std::int64_t>(t);
+    if (position < first || position >= last) {
+      for (std::size_t d = 0; d < qk; ++d) k[d * kTileKeys + t] = 0.0f;
+      std::fill_n(v + t * width, width, 0.0f);
+      continue;
+    }
+    const std::int32_t page = pages[static_cast<std::size_t>(position / spec().page_size)];
+    const int offset = static_cast<int>(position % spec().page_size);
+    const std::size_t slot = head_slot(page, head);
+    const float* keys = keys_.as<float>() + slot * k_elements_ + k_index(offset, 0);
+    for (std::size_t d = 0; d < qk; ++d) k[d * kTileKeys + t] = keys[d];
+    std::memcpy(v + t * width, values_.as<float>() + slot * v_elements_ + v_index(offset, 0), width * sizeof(float));
   }
 }
 

@@ -27,6 +27,7 @@ class CpuOps final : public Ops {
  public:
   CpuOps(CpuLevel level, const CpuOptions& options)
       : kernels_(cpu_kernels(level)),
+        precision_(options.precision),
         pool_({.threads = options.threads > 0 ? options.threads : available_cpus(), .pin = options.pin}),
         attention_(kernels_, pool_),
         mlps_(kernels_, pool_),
@@ -48,7 +49,9 @@ class CpuOps final : public Ops {
     };
   }
 
-  Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view) override { return PackedMatrix::pack(view, pool_); }
+  Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view, MatrixUse use) override {
+    return PackedMatrix::pack(view, use, precision_, pool_);
+  }
 
   Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override {
     // Routers are computed in fp32; storing them so costs 0.1% of a model and saves the conversion.
@@ -62,11 +65,11 @@ class CpuOps final : public Ops {
     wide.segments.push_back({.rows = view.rows,
                              .data = reinterpret_cast<const std::uint8_t*>(rows.data()),
                              .row_stride = static_cast<std::size_t>(view.cols) * sizeof(float)});
-    return PackedMatrix::pack(wide, pool_);
+    return PackedMatrix::pack(wide, MatrixUse::kProjection, precision_, pool_);
   }
 
   Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) override {
-    return PackedMlpBank::pack(experts, pool_);
+    return PackedMlpBank::pack(experts, precision_, pool_);
   }
 
   Result<std::unique_ptr<KvStore>> make_kv(const KvSpec& spec) override {
@@ -76,7 +79,7 @@ class CpuOps final : public Ops {
 
   void embed(const Matrix& table, std::span<const std::int32_t> ids, float* out) override {
     const PackedPanels& panels = own(table).panels();
-    MIMO_CHECK(panels.shape.format == WeightFormat::kBF16 || panels.shape.format == WeightFormat::kF32,
+    MIMO_CHECK(panels.shape.kind == PackedKind::kBf16 || panels.shape.kind == PackedKind::kF32,
                "embedding tables are BF16 or F32");
     const auto columns = static_cast<std::size_t>(panels.shape.k);
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -84,7 +87,7 @@ class CpuOps final : public Ops {
       const std::uint8_t* panel = panels.data + id / kPanelRows * panels.shape.bytes + id % kPanelRows * 4;
       float* row = out + i * columns;
       for (std::size_t k = 0; k < columns; ++k) {
-        if (panels.shape.format == WeightFormat::kF32) {
+        if (panels.shape.kind == PackedKind::kF32) {
           std::memcpy(row + k, panel + k * 64, 4);
         } else {
           std::uint16_t bits = 0;
@@ -174,7 +177,7 @@ class CpuOps final : public Ops {
       part.rows = std::min(rows - first, kRowBlock);
       part.x.q += static_cast<std::size_t>(first) * args.x.q_stride;
       part.x.scale += static_cast<std::size_t>(first) * args.x.scale_stride;
-      part.x.correction += static_cast<std::size_t>(first) * args.x.scale_stride;
+      part.x.correction += static_cast<std::size_t>(first) * args.x.correction_stride;
       part.out = y + static_cast<std::size_t>(first) * args.out_stride;
       part.panel_begin = index % spans * span;
       part.panel_end = std::min(part.panel_begin + span, panels);
@@ -190,6 +193,7 @@ class CpuOps final : public Ops {
   }
 
   const CpuKernels& kernels_;
+  ActivationPrecision precision_;
   ThreadPool pool_;
   Activations activations_;
   AttentionRunner attention_;

@@ -1,10 +1,12 @@
 // The CPU backend: packed weights in checkpoint precision, kernels chosen by instruction set, one thread pool.
 //
 // Rounding inside operations (all else is fp32; bounds in docs/architecture.md, "Number formats"):
-//   MXFP4 matrices  activations to int8 with a scale per 32 columns; weights exact
+//   MXFP4 matrices  activations to int8 with a scale per 64 columns; weights exact
 //   FP8 matrices    activations to 11-bit integers with a scale per 128 columns; weights to within 3.5e-5 of the
 //                   largest E4M3 value
-//   BF16, F32       fp32 arithmetic on exact weights (also the router)
+//   BF16 matrices   the same; weights to within 3.1e-5 of the largest of 16 rows x 128 columns
+//   lm_head, router fp32 arithmetic on exact weights
+// With ActivationPrecision::kExact activations have 15 and 21 bits, and BF16 matrices use fp32 arithmetic.
 //   attention       q and softmax weights to bf16; scores, softmax and sums in fp32
 #pragma once
 
@@ -12,6 +14,7 @@
 
 #include "core/cpu_features.h"
 #include "core/result.h"
+#include "ops/cpu/packed_matrix.h"
 #include "ops/ops.h"
 
 namespace mimo {
@@ -19,6 +22,7 @@ namespace mimo {
 struct CpuOptions {
   int threads = 0;    // 0: one per available CPU
   bool pin = true;    // bind threads to CPUs
+  ActivationPrecision precision = ActivationPrecision::kFast;
 };
 
 // Fails when the machine lacks the lowest instruction set, or MIMO_CPU_LEVEL asks for one it does not have.

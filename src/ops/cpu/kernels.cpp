@@ -28,43 +28,52 @@ const Fp8Int16Tables& fp8_int16_tables() {
 }
 
 std::size_t act_units(const PanelShape& shape) {
-  switch (shape.format) {
-    case WeightFormat::kF32:
-    case WeightFormat::kBF16:
+  const auto planes = static_cast<std::size_t>(shape.planes);
+  switch (shape.kind) {
+    case PackedKind::kF32:
+    case PackedKind::kBf16:
       return static_cast<std::size_t>(shape.k_padded);
-    case WeightFormat::kFp8:
-      return static_cast<std::size_t>(shape.k_padded / 2);
-    case WeightFormat::kMxfp4:
-      return static_cast<std::size_t>(shape.k_padded / 4);
+    case PackedKind::kInt16:
+    case PackedKind::kFp8:
+      return planes * static_cast<std::size_t>(shape.k_padded / 2);
+    case PackedKind::kMxfp4:
+      return planes * static_cast<std::size_t>(shape.k_padded / 4);
   }
   return 0;
 }
 
 std::size_t act_groups(const PanelShape& shape) {
-  switch (shape.format) {
-    case WeightFormat::kFp8:
-      return static_cast<std::size_t>(shape.k_padded / kFp8Block);
-    case WeightFormat::kMxfp4:
-      return static_cast<std::size_t>(shape.k_padded / kMxfp4Block);
-    default:
+  const auto planes = static_cast<std::size_t>(shape.planes);
+  switch (shape.kind) {
+    case PackedKind::kF32:
+    case PackedKind::kBf16:
       return 0;
+    case PackedKind::kInt16:
+    case PackedKind::kFp8:
+      return planes * static_cast<std::size_t>(shape.k_padded / kWideGroup);
+    case PackedKind::kMxfp4:
+      return planes * static_cast<std::size_t>(shape.k_padded / kMxfp4Group);
   }
+  return 0;
+}
+
+std::size_t act_corrections(const PanelShape& shape) {
+  return shape.kind == PackedKind::kMxfp4 ? 3 * act_groups(shape) : 0;
 }
 
 std::size_t gemm_scratch_bytes(const PanelShape& shape, int rows) {
   const auto k = static_cast<std::size_t>(shape.k_padded);
-  // One unpacked panel (at most 2 bytes an element) with its scale vectors, results of a tile, and the activations of
-  // all rows in tile order.
-  const std::size_t panel = round_up(k * kPanelRows * 2) + round_up(act_groups(shape) * kPanelRows * sizeof(float));
+  // One unpacked panel (at most 2 bytes an element) with its scale vectors and shifts, results of a panel pair, and the
+  // activations of all rows in tile order.
+  const std::size_t panel = round_up(k * kPanelRows * 2) + 6 * round_up(k / kMxfp4Group * kPanelRows * sizeof(float) + 64);
   const std::size_t results = 2 * static_cast<std::size_t>(rows) * kPanelRows * sizeof(float);
-  const std::size_t row = act_units(shape) * 4 + act_groups(shape) * 8;
+  const std::size_t row = (act_units(shape) + act_groups(shape) + act_corrections(shape)) * 4;
   return panel + results + round_up(row * static_cast<std::size_t>(rows)) + 1024;
 }
 
 std::size_t attention_scratch_bytes(int queries, int qk_dim) {
   const auto q = static_cast<std::size_t>(queries);
-  return q * kChunkKeys * (sizeof(float) + sizeof(std::uint16_t)) + round_up(q * static_cast<std::size_t>(qk_dim) * 2) +
-         1024;
+  return q * kChunkKeys * 2 * sizeof(float) + round_up(q * static_cast<std::size_t>(qk_dim) * sizeof(float)) + 1024;
 }
 
 const CpuKernels& cpu_kernels(CpuLevel level) {

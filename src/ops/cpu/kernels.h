@@ -10,20 +10,23 @@
 
 namespace mimo {
 
-// Activations rounded for one weight format, row-major in 4-byte units (1 fp32, 2 int16 or 4 int8 values).
+// Activations rounded for one kind of matrix, row-major in 4-byte units (1 fp32, 2 int16 or 4 int8 values). With two
+// planes the units, scales and corrections of the second follow those of the first in each row.
 struct ActRows {
   const std::uint32_t* q = nullptr;
   std::size_t q_stride = 0;  // units a row
-  // kMxfp4: int8, one scale per 32 columns, and -12 * sum(q) per group (the weights are stored as 2w + 12).
-  // kFp8: int16 in [-1023, 1023], one scale per 128 columns. Others: none.
+  // kMxfp4: int8, one scale per 64 columns. kFp8, kInt16: int16 in [-1023, 1023], one per 128. Others: none.
   const float* scale = nullptr;
-  const std::int32_t* correction = nullptr;
   std::size_t scale_stride = 0;  // groups a row
+  // kMxfp4: what unsigned weights add, per group: -12 * sum(q) of each of its two 32-column blocks, and -96 * both.
+  const std::int32_t* correction = nullptr;
+  std::size_t correction_stride = 0;
 };
 
-// Units and scale groups of a row of activations for a matrix of this shape.
+// Units, scale groups and corrections of a row of activations for a matrix of this shape, all planes together.
 std::size_t act_units(const PanelShape& shape);
 std::size_t act_groups(const PanelShape& shape);
+std::size_t act_corrections(const PanelShape& shape);
 
 enum class Epilogue : std::uint8_t {
   kStore,      // out[m][n] = v
@@ -63,11 +66,13 @@ struct AttentionChunk {
   int qk_dim = 0;
   int v_dim = 0;
   float scale = 0;
-  const std::uint16_t* q = nullptr;  // [queries][qk_dim] bf16
-  // Tile t holds keys [16t, 16t + 16) of the chunk: K as [qk_dim / 2][16][2], V as [8 pairs][v_dim][2], bf16.
+  bool wide = false;        // q, K, V and softmax weights are fp32 instead of bf16
+  const void* q = nullptr;  // [queries][qk_dim]
+  // Tile t holds keys [16t, 16t + 16) of the chunk. bf16: K as [qk_dim / 2][16][2], V as [8 pairs][v_dim][2]; fp32: K as
+  // [qk_dim][16], V as [16][v_dim].
   int tiles = 0;
-  const std::uint16_t* const* k_tiles = nullptr;
-  const std::uint16_t* const* v_tiles = nullptr;
+  const void* const* k_tiles = nullptr;
+  const void* const* v_tiles = nullptr;
   const float* k_scale = nullptr;  // [16 * tiles] or null: multiplies the scores of a key
   const float* v_scale = nullptr;  // [16 * tiles] or null: multiplies the weights of a key
   const std::int32_t* first = nullptr;  // [queries] first visible key of the chunk
@@ -76,7 +81,7 @@ struct AttentionChunk {
   float* max = nullptr;
   float* sum = nullptr;
   float* out = nullptr;  // [queries][v_dim]
-  std::uint8_t* scratch = nullptr;  // attention_scratch_bytes(queries)
+  std::uint8_t* scratch = nullptr;  // attention_scratch_bytes(queries, qk_dim)
 };
 std::size_t attention_scratch_bytes(int queries, int qk_dim);
 

@@ -84,7 +84,7 @@ void MlpRunner::run(const float* x, int rows, const PackedMlpBank& bank, int top
       args.x = act;
       args.x.q += static_cast<std::size_t>(group.begin) * act.q_stride;
       args.x.scale += static_cast<std::size_t>(group.begin) * act.scale_stride;
-      args.x.correction += static_cast<std::size_t>(group.begin) * act.scale_stride;
+      args.x.correction += static_cast<std::size_t>(group.begin) * act.correction_stride;
       args.rows = group.count;
       args.panel_begin = task * span;
       args.panel_end = std::min(args.panel_begin + span, panels);

@@ -1,10 +1,13 @@
 #include "ops/cpu/packed_matrix.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "core/check.h"
 #include "core/number_formats.h"
+#include "ops/cpu/fp8_tables.h"
 
 namespace mimo {
 namespace {
@@ -74,6 +77,7 @@ void pack_fp8(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
 
 void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
   const auto groups = static_cast<std::size_t>(shape.k / kMxfp4Block);
+  const auto padded_groups = static_cast<std::size_t>(shape.k_padded / kMxfp4Block);
   std::memset(out, 0, shape.scale_bytes);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r].data == nullptr) continue;
@@ -81,9 +85,12 @@ void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
       const std::uint8_t code = rows[r].scales_u8[g];
       out[g * kPanelRows + r] = code == 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(code - 1);
     }
+    // A padding block takes its neighbour's scale, so that the pair needs no shift.
+    for (std::size_t g = groups; g < padded_groups; ++g) out[g * kPanelRows + r] = out[(g - 1) * kPanelRows + r];
   }
   std::uint8_t* elements = out + shape.scale_bytes;
   const auto vectors = static_cast<std::size_t>(shape.k / 8);
+  std::memset(elements + vectors * kVector, 0, (static_cast<std::size_t>(shape.k_padded / 8) - vectors) * kVector);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const std::uint8_t* in = rows[r].data;
     std::uint8_t* to = elements + r * 4;
@@ -101,43 +108,111 @@ void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
   }
 }
 
+// Integers for 128 columns of 16 BF16 rows, with one power-of-two scale: the largest magnitude maps to (8192, 16384],
+// so that 128 products with 11-bit activations stay below 2^31.
+void pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, float* scales) {
+  const auto k = static_cast<std::size_t>(shape.k);
+  const auto groups = static_cast<std::size_t>(shape.k_padded / kWideGroup);
+  std::array<std::array<float, kWideGroup>, kPanelRows> values;
+  for (std::size_t g = 0; g < groups; ++g) {
+    float largest = 0;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      for (std::size_t i = 0; i < kWideGroup; ++i) {
+        const std::size_t column = g * kWideGroup + i;
+        std::uint16_t bits = 0;
+        if (rows[r].data != nullptr && column < k) std::memcpy(&bits, rows[r].data + 2 * column, 2);
+        values[r][i] = bf16_to_float(bits);
+        largest = std::max(largest, std::fabs(values[r][i]));
+      }
+    }
+    int exponent = 0;
+    const bool usable = std::isnormal(largest);
+    if (usable && std::frexp(largest, &exponent) == 0.5f) --exponent;  // largest <= 2^exponent
+    scales[g] = usable ? std::ldexp(1.0f, exponent - 14) : 0.0f;
+    const float inverse = usable ? std::ldexp(1.0f, 14 - exponent) : 0.0f;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      for (std::size_t i = 0; i < kWideGroup; i += 2) {
+        const auto low = static_cast<std::int16_t>(std::nearbyint(values[r][i] * inverse));
+        const auto high = static_cast<std::int16_t>(std::nearbyint(values[r][i + 1] * inverse));
+        std::uint8_t* to = out + (g * kWideGroup + i) / 2 * kVector + r * 4;
+        std::memcpy(to, &low, 2);
+        std::memcpy(to + 2, &high, 2);
+      }
+    }
+  }
+}
+
 std::int64_t panels_of(std::int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
 
 std::int64_t scale_groups(const PanelShape& shape) {
-  return shape.format == WeightFormat::kFp8 ? shape.k_padded / kFp8Block : 0;
+  return shape.kind == PackedKind::kFp8 || shape.kind == PackedKind::kInt16 ? shape.k_padded / kWideGroup : 0;
 }
 
 }  // namespace
 
-PanelShape panel_shape(WeightFormat format, std::int64_t k) {
-  PanelShape shape;
-  shape.format = format;
-  shape.k = k;
-  const std::int64_t step = packed_k_step(format);
-  shape.k_padded = (k + step - 1) / step * step;
-  if (format == WeightFormat::kMxfp4) {
-    const auto scales = static_cast<std::size_t>(k / kMxfp4Block * kPanelRows);
-    shape.scale_bytes = (scales + kVector - 1) / kVector * kVector;
+PackedKind packed_kind(WeightFormat format, MatrixUse use, ActivationPrecision precision) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return PackedKind::kF32;
+    case WeightFormat::kBF16:
+      return use == MatrixUse::kVocabulary || precision == ActivationPrecision::kExact ? PackedKind::kBf16
+                                                                                         : PackedKind::kInt16;
+    case WeightFormat::kFp8:
+      return PackedKind::kFp8;
+    case WeightFormat::kMxfp4:
+      return PackedKind::kMxfp4;
   }
-  shape.bytes = shape.scale_bytes + kPanelRows * weight_row_bytes(format, shape.k_padded);
+  return PackedKind::kF32;
+}
+
+PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision precision) {
+  PanelShape shape;
+  shape.kind = kind;
+  shape.k = k;
+  const std::int64_t step = packed_k_step(kind);
+  shape.k_padded = (k + step - 1) / step * step;
+  const bool integer = kind != PackedKind::kF32 && kind != PackedKind::kBf16;
+  shape.planes = integer && precision == ActivationPrecision::kExact ? 2 : 1;
+  const auto elements = static_cast<std::size_t>(kPanelRows * shape.k_padded);
+  switch (kind) {
+    case PackedKind::kF32:
+      shape.bytes = elements * 4;
+      break;
+    case PackedKind::kBf16:
+    case PackedKind::kInt16:
+      shape.bytes = elements * 2;
+      break;
+    case PackedKind::kFp8:
+      shape.bytes = elements;
+      break;
+    case PackedKind::kMxfp4: {
+      const auto scales = static_cast<std::size_t>(shape.k_padded / kMxfp4Block * kPanelRows);
+      shape.scale_bytes = (scales + kVector - 1) / kVector * kVector;
+      shape.bytes = shape.scale_bytes + elements / 2;
+      break;
+    }
+  }
   return shape;
 }
 
 void pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out, float* scales) {
   Rows rows;
   for (int r = 0; r < kPanelRows; ++r) rows[static_cast<std::size_t>(r)] = find_row(view, panel * kPanelRows + r);
-  switch (shape.format) {
-    case WeightFormat::kF32:
+  switch (shape.kind) {
+    case PackedKind::kF32:
       pack_units(rows, static_cast<std::size_t>(shape.k) * 4, static_cast<std::size_t>(shape.k_padded), out);
       return;
-    case WeightFormat::kBF16:
+    case PackedKind::kBf16:
       pack_units(rows, static_cast<std::size_t>(shape.k) * 2, static_cast<std::size_t>(shape.k_padded / 2), out);
       return;
-    case WeightFormat::kFp8: {
+    case PackedKind::kInt16:
+      pack_int16(rows, shape, out, scales);
+      return;
+    case PackedKind::kFp8: {
       pack_fp8(rows, shape, out);
       const std::int64_t groups = scale_groups(shape);
       for (std::int64_t g = 0; g < groups; ++g) {
-        scales[g] = rows[0].scales_f32[g];
+        scales[g] = rows[0].scales_f32[g] * kFp8IntegerScale;
         for (const RowSource& row : rows) {
           MIMO_CHECK(row.data == nullptr || row.scales_f32 == rows[0].scales_f32, "{}: panel straddles scale blocks",
                      view.name);
@@ -145,7 +220,7 @@ void pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t pa
       }
       return;
     }
-    case WeightFormat::kMxfp4:
+    case PackedKind::kMxfp4:
       pack_mxfp4(rows, shape, out);
       return;
   }
@@ -169,11 +244,12 @@ Status check_packable(const WeightView& view) {
   return {};
 }
 
-Result<std::unique_ptr<PackedMatrix>> PackedMatrix::pack(const WeightView& view, ThreadPool& pool) {
+Result<std::unique_ptr<PackedMatrix>> PackedMatrix::pack(const WeightView& view, MatrixUse use,
+                                                         ActivationPrecision precision, ThreadPool& pool) {
   if (const Status ok = check_packable(view); !ok) return forward_error(ok);
   auto matrix = std::make_unique<PackedMatrix>();
   PackedPanels& panels = matrix->panels_;
-  panels.shape = panel_shape(view.format, view.cols);
+  panels.shape = panel_shape(packed_kind(view.format, use, precision), view.cols, precision);
   panels.rows = view.rows;
   panels.panels = panels_of(view.rows);
   matrix->data_ = HugeBuffer(static_cast<std::size_t>(panels.panels) * panels.shape.bytes);
@@ -188,7 +264,8 @@ Result<std::unique_ptr<PackedMatrix>> PackedMatrix::pack(const WeightView& view,
   return matrix;
 }
 
-Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpViews> experts, ThreadPool& pool) {
+Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpViews> experts,
+                                                           ActivationPrecision precision, ThreadPool& pool) {
   auto bank = std::make_unique<PackedMlpBank>();
   const MlpViews& first = experts.front();
   for (const MlpViews& views : experts) {
@@ -203,8 +280,9 @@ Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpVi
   bank->experts_ = static_cast<int>(experts.size());
   bank->hidden_ = first.gate->cols;
   bank->intermediate_ = first.gate->rows;
-  bank->gate_up_shape_ = panel_shape(first.gate->format, bank->hidden_);
-  bank->down_shape_ = panel_shape(first.down->format, bank->intermediate_);
+  const PackedKind kind = packed_kind(first.gate->format, MatrixUse::kProjection, precision);
+  bank->gate_up_shape_ = panel_shape(kind, bank->hidden_, precision);
+  bank->down_shape_ = panel_shape(kind, bank->intermediate_, precision);
   bank->gate_up_panels_ = 2 * panels_of(bank->intermediate_);
   bank->down_panels_ = panels_of(bank->hidden_);
   bank->expert_data_ = static_cast<std::size_t>(bank->gate_up_panels_) * bank->gate_up_shape_.bytes +

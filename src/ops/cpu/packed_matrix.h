@@ -2,9 +2,12 @@
 // outputs and a broadcast activation multiplies all of them without horizontal sums. Stored precision is kept: the
 // packed form has the bytes of the checkpoint (plus padding to whole panels) and nothing else is held.
 //
-// Layout of one panel (16 rows, K columns padded to kKStep), by format; "vector" is 64 bytes:
+// Layout of one panel (16 rows, K columns padded to packed_k_step), by kind; "vector" is 64 bytes:
 //   kF32    vector k:  16 floats, rows 0..15 of column k
-//   kBF16   vector p:  rows 0..15 x columns (2p, 2p+1), bf16
+//   kBf16   vector p:  rows 0..15 x columns (2p, 2p+1), bf16
+//   kInt16  the same with int16: round(w / scale), scale a power of two per 128 columns of the panel. Holds BF16 matrices
+//           that long prompts multiply: the integer dot is two to four times as fast as fp32 multiply-add, and values down
+//           to 2^-7 of the group's largest are exact. Scales apart: [panel][K/128] floats.
 //   kFp8    vector j:  columns 4j..4j+3 of 16 rows; 16-byte lane q holds rows 4q..4q+3: first (4j, 4j+1) of each row,
 //           then (4j+2, 4j+3) of each row, which is the order a byte-to-word unpack wants. Scales apart:
 //           [panel][K/128] floats. A panel never straddles two scale blocks: rows come in multiples of 16.
@@ -25,32 +28,50 @@ namespace mimo {
 
 inline constexpr int kPanelRows = 16;
 
-// Columns are padded to a multiple of this: whole scale groups, and whole unrolled steps of the kernels.
-constexpr std::int64_t packed_k_step(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kF32:
-    case WeightFormat::kBF16:
+enum class PackedKind : std::uint8_t { kF32, kBf16, kInt16, kFp8, kMxfp4 };
+
+// Columns that share one activation scale.
+inline constexpr int kWideGroup = 128;   // kInt16, kFp8
+inline constexpr int kMxfp4Group = 64;   // kMxfp4: two scale blocks
+
+// Columns are padded to a multiple of this.
+constexpr std::int64_t packed_k_step(PackedKind kind) {
+  switch (kind) {
+    case PackedKind::kF32:
+    case PackedKind::kBf16:
       return 2;
-    case WeightFormat::kFp8:
-      return kFp8Block;
-    case WeightFormat::kMxfp4:
-      return kMxfp4Block;
+    case PackedKind::kInt16:
+    case PackedKind::kFp8:
+      return kWideGroup;
+    case PackedKind::kMxfp4:
+      return kMxfp4Group;
   }
   return 1;
 }
 
+// How finely activations are rounded for integer kernels.
+enum class ActivationPrecision : std::uint8_t {
+  kFast,   // one integer a value: int8 for MXFP4, 11 bits for FP8 and BF16
+  kExact,  // a second integer holds what the first left over (15 and 21 bits), and BF16 matrices use fp32 arithmetic
+};
+
 // Geometry of packed panels.
 struct PanelShape {
-  WeightFormat format = WeightFormat::kF32;
-  std::int64_t k = 0;        // columns of the matrix
+  PackedKind kind = PackedKind::kF32;
+  int planes = 1;               // integers a value: 2 for kExact, else 1
+  std::int64_t k = 0;           // columns of the matrix
   std::int64_t k_padded = 0;
   std::size_t scale_bytes = 0;  // kMxfp4: bytes before the elements
   std::size_t bytes = 0;        // of one panel
 };
-PanelShape panel_shape(WeightFormat format, std::int64_t k);
+PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision precision);
+
+// What a stored format is packed to. Vocabulary matrices keep BF16 (they are multiplied by a row or two at a time), and so
+// does everything that must be exact.
+PackedKind packed_kind(WeightFormat format, MatrixUse use, ActivationPrecision precision);
 
 // Packs rows [16 * panel, 16 * panel + 16) of the view (missing rows are zero) into `out` (PanelShape::bytes). For kFp8
-// also writes K/128 scales to `scales`.
+// and kInt16 also writes K/128 scales to `scales`.
 void pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out, float* scales);
 
 // Where kernels read a packed matrix.
@@ -59,12 +80,13 @@ struct PackedPanels {
   std::int64_t rows = 0;     // real output rows
   std::int64_t panels = 0;
   const std::uint8_t* data = nullptr;  // [panels][shape.bytes]
-  const float* scales = nullptr;       // kFp8: [panels][K/128]
+  const float* scales = nullptr;       // kFp8, kInt16: [panels][K/128]
 };
 
 class PackedMatrix final : public Matrix {
  public:
-  static Result<std::unique_ptr<PackedMatrix>> pack(const WeightView& view, ThreadPool& pool);
+  static Result<std::unique_ptr<PackedMatrix>> pack(const WeightView& view, MatrixUse use,
+                                                    ActivationPrecision precision, ThreadPool& pool);
 
   std::int64_t rows() const override { return panels_.rows; }
   std::int64_t cols() const override { return panels_.shape.k; }
@@ -81,7 +103,8 @@ class PackedMatrix final : public Matrix {
 // task can finish silu(gate) * up.
 class PackedMlpBank final : public MlpBank {
  public:
-  static Result<std::unique_ptr<PackedMlpBank>> pack(std::span<const MlpViews> experts, ThreadPool& pool);
+  static Result<std::unique_ptr<PackedMlpBank>> pack(std::span<const MlpViews> experts, ActivationPrecision precision,
+                                                     ThreadPool& pool);
 
   int experts() const override { return experts_; }
   std::size_t bytes() const override { return data_.size() + scales_.size(); }
@@ -92,7 +115,6 @@ class PackedMlpBank final : public MlpBank {
   // Panel 2p is gate rows [16p, 16p+16), panel 2p+1 the up rows; `rows` is 2 * padded intermediate.
   PackedPanels gate_up(int expert) const;
   PackedPanels down(int expert) const;
-  WeightFormat format() const { return gate_up_shape_.format; }
 
  private:
   HugeBuffer data_;

@@ -155,10 +155,10 @@ class ReferenceOps final : public Ops {
     return {"all operations: plain fp32 loops (the oracle; slow on purpose)"};
   }
 
-  Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view) override {
+  Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view, MatrixUse /*use*/) override {
     return std::make_unique<ReferenceMatrix>(view);
   }
-  Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override { return pack_matrix(view); }
+  Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override { return pack_matrix(view, MatrixUse::kProjection); }
   Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) override {
     auto bank = std::make_unique<ReferenceMlpBank>();
     for (const MlpViews& views : experts) {

@@ -21,17 +21,20 @@ struct SliceRange {
 };
 
 // Python's slice.indices().
-SliceRange resolve_slice(Runtime& runtime, const Value& start, const Value& stop, const Value& step, std::size_t size) {
+SliceRange resolve_slice(Runtime& runtime, const Value& start, const Value& stop, const Value& step,
+                         std::size_t size) {
   const auto bound = [&](const Value& value, Int otherwise, Int low, Int high) {
     if (value.is_none()) return otherwise;
-    if (!value.is_integral()) runtime.type_error("slice indices must be integers or None, not '{}'", type_name(value));
+    if (!value.is_integral())
+      runtime.type_error("slice indices must be integers or None, not '{}'", type_name(value));
     Int index = value.integral();
     if (index < 0) index += static_cast<Int>(size);
     return std::clamp(index, low, high);
   };
   Int by = 1;
   if (!step.is_none()) {
-    if (!step.is_integral()) runtime.type_error("slice indices must be integers or None, not '{}'", type_name(step));
+    if (!step.is_integral())
+      runtime.type_error("slice indices must be integers or None, not '{}'", type_name(step));
     by = step.integral();
     if (by == 0) runtime.type_error("slice step cannot be zero");
   }
@@ -59,7 +62,8 @@ Value loop_attribute(Runtime& runtime, const Value& value, const std::string& na
   if (name == "revindex0") return loop.length() - loop.index0 - 1;
   if (name == "depth") return loop.depth0 + 1;
   if (name == "depth0") return loop.depth0;
-  if (name == "previtem") return loop.previous ? *loop.previous : runtime.missing("there is no previous item");
+  if (name == "previtem")
+    return loop.previous ? *loop.previous : runtime.missing("there is no previous item");
   if (name == "nextitem") {
     const Value* next = loop.peek();
     return next != nullptr ? *next : runtime.missing("there is no next item");
@@ -74,13 +78,17 @@ Value undefined_attribute(Runtime& runtime, const Value& value, const std::strin
 // A method of the value, or nothing where Python has none of that name.
 std::optional<Value> method(Runtime& runtime, const Value& value, const std::string& name) {
   switch (find_method(value, name)) {
-    case MethodState::kNone: return std::nullopt;
+    case MethodState::kNone:
+      return std::nullopt;
     case MethodState::kForbidden:
-      return runtime.missing(fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(value)));
-    case MethodState::kCallable: break;
+      return runtime.missing(
+          fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(value)));
+    case MethodState::kCallable:
+      break;
   }
   if (1 + value_depth(value) > runtime.limits().max_value_depth) {
-    runtime.raise(ErrorCode::kLimit, "values nested more than {} levels deep", runtime.limits().max_value_depth);
+    runtime.raise(ErrorCode::kLimit, "values nested more than {} levels deep",
+                  runtime.limits().max_value_depth);
   }
   return MethodPtr(std::make_shared<const Method>(Method{value, name}));
 }
@@ -89,7 +97,8 @@ std::optional<Value> method(Runtime& runtime, const Value& value, const std::str
 
 Value Runtime::attribute(const Value& value, const std::string& name) {
   switch (value.kind()) {
-    case Kind::kUndefined: undefined_error(value);
+    case Kind::kUndefined:
+      undefined_error(value);
     case Kind::kNamespace: {
       const Value* found = value.space().attributes.find(name);
       return found != nullptr ? *found : undefined_attribute(*this, value, name);
@@ -122,10 +131,12 @@ Value Runtime::item(const Value& value, const Value& key) {
     }
   } else if (value.is(Kind::kList) && key.is_integral()) {
     const List& list = value.list();
-    const bool indexed = list.kind == ListKind::kList || list.kind == ListKind::kTuple || list.kind == ListKind::kRange;
+    const bool indexed =
+        list.kind == ListKind::kList || list.kind == ListKind::kTuple || list.kind == ListKind::kRange;
     const std::size_t at = wrap_index(key.integral(), list.items.size());
     if (indexed && at != std::string::npos) return list.items[at];
-    return missing(fmt::format("'{}' object has no element {}", type_name(value), int_to_string(key.integral())));
+    return missing(
+        fmt::format("'{}' object has no element {}", type_name(value), int_to_string(key.integral())));
   } else if (value.is_string() && key.is_integral()) {
     const Text& text = value.text();
     charge(text.size() / 16);
@@ -184,7 +195,8 @@ Value Runtime::slice(const Value& value, const Value& start, const Value& stop, 
   part->depth = list.depth;
   part->items.reserve(range.count);
   for (std::size_t i = 0; i < range.count; ++i) {
-    part->items.push_back(list.items[static_cast<std::size_t>(range.start + static_cast<Int>(i) * range.step)]);
+    part->items.push_back(
+        list.items[static_cast<std::size_t>(range.start + static_cast<Int>(i) * range.step)]);
   }
   if (list.kind == ListKind::kRange) {
     // Only for printing. range() takes 64-bit numbers, so this stops at slices of slices with absurd steps.
@@ -206,15 +218,20 @@ bool Runtime::iterable(const Value& value) const {
     case Kind::kList:
     case Kind::kDict:
     case Kind::kGenerator:
-    case Kind::kLoop: return true;
-    default: return false;
+    case Kind::kLoop:
+      return true;
+    default:
+      return false;
   }
 }
 
 ListPtr Runtime::iterate(const Value& value) {
   switch (value.kind()) {
-    case Kind::kList: charge(value.list().items.size() / 16); return value.list_ptr();
-    case Kind::kUndefined: return std::make_shared<const List>();
+    case Kind::kList:
+      charge(value.list().items.size() / 16);
+      return value.list_ptr();
+    case Kind::kUndefined:
+      return std::make_shared<const List>();
     case Kind::kDict: {
       charge_items(value.dict().entries.size());
       auto keys = std::make_shared<List>();
@@ -239,25 +256,35 @@ ListPtr Runtime::iterate(const Value& value) {
       Generator& generator = value.generator();
       charge_items(generator.items.size() - generator.next);
       auto rest = std::make_shared<List>();
-      rest->items.assign(generator.items.begin() + static_cast<std::ptrdiff_t>(generator.next), generator.items.end());
+      rest->items.assign(generator.items.begin() + static_cast<std::ptrdiff_t>(generator.next),
+                         generator.items.end());
       rest->depth = generator.depth;
       generator.next = generator.items.size();
       if (generator.error) throw RenderError{*generator.error, false};
       return rest;
     }
-    case Kind::kLoop: raise(ErrorCode::kUnsupported, "iterating over 'loop' is not supported");
-    default: type_error("'{}' object is not iterable", type_name(value));
+    case Kind::kLoop:
+      raise(ErrorCode::kUnsupported, "iterating over 'loop' is not supported");
+    default:
+      type_error("'{}' object is not iterable", type_name(value));
   }
 }
 
 std::size_t Runtime::length(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined: return 0;
-    case Kind::kString: charge(value.text().size() / 16); return count_characters(value.bytes());
-    case Kind::kList: return value.list().items.size();
-    case Kind::kDict: return value.dict().entries.size();
-    case Kind::kLoop: return value.loop().length();
-    default: type_error("object of type '{}' has no len()", type_name(value));
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kString:
+      charge(value.text().size() / 16);
+      return count_characters(value.bytes());
+    case Kind::kList:
+      return value.list().items.size();
+    case Kind::kDict:
+      return value.dict().entries.size();
+    case Kind::kLoop:
+      return value.loop().length();
+    default:
+      type_error("object of type '{}' has no len()", type_name(value));
   }
 }
 

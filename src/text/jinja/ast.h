@@ -98,12 +98,12 @@ struct MacroDef {
 struct Stmt {
   StmtKind kind;
   int line = 0;
-  TextPtr data;                     // kData
-  ExprPtr expr;                     // kPrint, kFor (iterable), kSet (value), kCallBlock (the call)
-  ExprPtr target;                   // kFor, kSet, kSetBlock
-  ExprPtr filter;                   // kFor (condition); kSetBlock, kFilterBlock: chain whose innermost input is null
-  std::vector<std::pair<ExprPtr, Body>> branches;      // kIf
-  std::vector<std::pair<ExprPtr, ExprPtr>> bindings;   // kWith: target, value
+  TextPtr data;    // kData
+  ExprPtr expr;    // kPrint, kFor (iterable), kSet (value), kCallBlock (the call)
+  ExprPtr target;  // kFor, kSet, kSetBlock
+  ExprPtr filter;  // kFor (condition); kSetBlock, kFilterBlock: chain whose innermost input is null
+  std::vector<std::pair<ExprPtr, Body>> branches;     // kIf
+  std::vector<std::pair<ExprPtr, ExprPtr>> bindings;  // kWith: target, value
   Body body, otherwise;
   std::unique_ptr<MacroDef> macro;  // kMacro, kCallBlock (the anonymous caller)
 };

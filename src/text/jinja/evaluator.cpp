@@ -179,7 +179,8 @@ void Runtime::assign(const Expr& target, const Value& value) {
   if (target.kind == ExprKind::kNamespaceRef) {
     const Value* space = lookup(target.symbol);
     if (space == nullptr || !space->is(Kind::kNamespace)) {
-      type_error("cannot assign attribute '{}': '{}' is not a namespace", target.name, program_.names[static_cast<std::size_t>(target.symbol)]);
+      type_error("cannot assign attribute '{}': '{}' is not a namespace", target.name,
+                 program_.names[static_cast<std::size_t>(target.symbol)]);
     }
     charge_text(sizeof(Value));
     space->space().attributes.set(Text(target.name, true), value);
@@ -228,22 +229,39 @@ Runtime::Flow Runtime::exec(const Stmt& stmt, Text& out) {
   charge();
   const Depth depth(*this);
   switch (stmt.kind) {
-    case StmtKind::kData: emit(out, *stmt.data); return Flow::kNormal;
-    case StmtKind::kPrint: emit(out, *str_ptr(eval(*stmt.expr))); return Flow::kNormal;
-    case StmtKind::kFor: return exec_for(stmt, out);
-    case StmtKind::kIf: return exec_if(stmt, out);
-    case StmtKind::kSet: assign(*stmt.target, eval(*stmt.expr)); return Flow::kNormal;
-    case StmtKind::kSetBlock: return exec_set_block(stmt);
-    case StmtKind::kMacro: set(*scope_, stmt.macro->symbol, Value(static_cast<const MacroObject*>(define_macro(*stmt.macro)))); return Flow::kNormal;
-    case StmtKind::kCallBlock: exec_call_block(stmt, out); return Flow::kNormal;
-    case StmtKind::kFilterBlock: return exec_filter_block(stmt, out);
-    case StmtKind::kWith: return exec_with(stmt, out);
+    case StmtKind::kData:
+      emit(out, *stmt.data);
+      return Flow::kNormal;
+    case StmtKind::kPrint:
+      emit(out, *str_ptr(eval(*stmt.expr)));
+      return Flow::kNormal;
+    case StmtKind::kFor:
+      return exec_for(stmt, out);
+    case StmtKind::kIf:
+      return exec_if(stmt, out);
+    case StmtKind::kSet:
+      assign(*stmt.target, eval(*stmt.expr));
+      return Flow::kNormal;
+    case StmtKind::kSetBlock:
+      return exec_set_block(stmt);
+    case StmtKind::kMacro:
+      set(*scope_, stmt.macro->symbol, Value(static_cast<const MacroObject*>(define_macro(*stmt.macro))));
+      return Flow::kNormal;
+    case StmtKind::kCallBlock:
+      exec_call_block(stmt, out);
+      return Flow::kNormal;
+    case StmtKind::kFilterBlock:
+      return exec_filter_block(stmt, out);
+    case StmtKind::kWith:
+      return exec_with(stmt, out);
     case StmtKind::kScope: {
       ScopeGuard guard(*this, scope_);
       return exec(stmt.body, out);
     }
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNormal;
 }
@@ -269,8 +287,8 @@ Runtime::Flow Runtime::exec_for(const Stmt& stmt, Text& out) {
       return truthy(eval(*stmt.filter));
     };
   }
-  // The filter looks at this block's variables: it must not be asked again once the block is gone, by a template
-  // that kept `loop` in a namespace.
+  // The filter looks at this block's variables: it must not be asked again once the block is gone, by a
+  // template that kept `loop` in a namespace.
   struct FilterEnd {
     LoopState& state;
     ~FilterEnd() { state.filter = nullptr, state.cursor = state.source->items.size(); }
@@ -346,7 +364,8 @@ void Runtime::exec_call_block(const Stmt& stmt, Text& out) {
 
 MacroObject* Runtime::define_macro(const MacroDef& def) {
   charge_text(sizeof(MacroObject));
-  for (Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent) scope->captured = true;
+  for (Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent)
+    scope->captured = true;
   macros_.push_back({&def, scope_});
   return &macros_.back();
 }
@@ -412,11 +431,19 @@ Value Runtime::call(const Value& callee, CallArgs& args) {
   const int line = line_;
   Value result;
   switch (callee.kind()) {
-    case Kind::kUndefined: undefined_error(callee);
-    case Kind::kMacro: result = call_macro(callee.macro(), args); break;
-    case Kind::kFunction: result = callee.function().call(*this, args); break;
-    case Kind::kMethod: result = call_method(*this, callee.method(), args); break;
-    default: type_error("'{}' object is not callable", type_name(callee));
+    case Kind::kUndefined:
+      undefined_error(callee);
+    case Kind::kMacro:
+      result = call_macro(callee.macro(), args);
+      break;
+    case Kind::kFunction:
+      result = callee.function().call(*this, args);
+      break;
+    case Kind::kMethod:
+      result = call_method(*this, callee.method(), args);
+      break;
+    default:
+      type_error("'{}' object is not callable", type_name(callee));
   }
   line_ = line;
   return result;
@@ -428,11 +455,15 @@ Value Runtime::eval(const Expr& expr) {
   charge();
   const Depth depth(*this);
   switch (expr.kind) {
-    case ExprKind::kConst: return expr.constant;
-    case ExprKind::kName: return eval_name(expr);
+    case ExprKind::kConst:
+      return expr.constant;
+    case ExprKind::kName:
+      return eval_name(expr);
     case ExprKind::kList:
-    case ExprKind::kTuple: return eval_list(expr);
-    case ExprKind::kDict: return eval_dict(expr);
+    case ExprKind::kTuple:
+      return eval_list(expr);
+    case ExprKind::kDict:
+      return eval_dict(expr);
     case ExprKind::kAttribute: {
       const Value value = eval(*expr.children[0]);
       line_ = expr.line;
@@ -444,12 +475,18 @@ Value Runtime::eval(const Expr& expr) {
       line_ = expr.line;
       return item(value, key);
     }
-    case ExprKind::kSlice: return eval_slice(expr);
-    case ExprKind::kCall: return eval_call(expr);
-    case ExprKind::kFilter: return eval_filter(expr);
-    case ExprKind::kTest: return eval_test(expr);
-    case ExprKind::kNot: return !truthy(eval(*expr.children[0]));
-    case ExprKind::kNegate: return negate(eval(*expr.children[0]));
+    case ExprKind::kSlice:
+      return eval_slice(expr);
+    case ExprKind::kCall:
+      return eval_call(expr);
+    case ExprKind::kFilter:
+      return eval_filter(expr);
+    case ExprKind::kTest:
+      return eval_test(expr);
+    case ExprKind::kNot:
+      return !truthy(eval(*expr.children[0]));
+    case ExprKind::kNegate:
+      return negate(eval(*expr.children[0]));
     case ExprKind::kPlus: {
       Value value = eval(*expr.children[0]);
       if (value.is_undefined()) undefined_error(value);
@@ -468,15 +505,18 @@ Value Runtime::eval(const Expr& expr) {
       if (truthy(eval(*expr.children[0]))) return eval(*expr.children[1]);
       if (expr.children[2]) return eval(*expr.children[2]);
       return missing("an inline if without else was false");
-    case ExprKind::kCompare: return eval_compare(expr);
-    case ExprKind::kConcat: return eval_concat(expr);
+    case ExprKind::kCompare:
+      return eval_compare(expr);
+    case ExprKind::kConcat:
+      return eval_concat(expr);
     case ExprKind::kBinary: {
       const Value left = eval(*expr.children[0]);
       const Value right = eval(*expr.children[1]);
       line_ = expr.line;
       return binary(expr.op, left, right);
     }
-    case ExprKind::kNamespaceRef: break;  // only an assignment target
+    case ExprKind::kNamespaceRef:
+      break;  // only an assignment target
   }
   return None{};
 }
@@ -537,7 +577,8 @@ void Runtime::eval_args(const ArgExprs* exprs, CallArgs& args) {
   }
   if (exprs->star_star) {
     const Value mapping = eval(*exprs->star_star);
-    if (!mapping.is(Kind::kDict)) type_error("the argument after ** must be a mapping, not {}", type_name(mapping));
+    if (!mapping.is(Kind::kDict))
+      type_error("the argument after ** must be a mapping, not {}", type_name(mapping));
     charge_items(mapping.dict().entries.size());
     for (const auto& [name, value] : mapping.dict().entries) {
       if (!name.is_string()) type_error("keywords must be strings");
@@ -573,10 +614,18 @@ Value Runtime::eval_compare(const Expr& expr) {
     line_ = expr.line;
     bool holds = false;
     switch (expr.ops[i]) {
-      case Op::kEq: holds = equals(left, right); break;
-      case Op::kNe: holds = !equals(left, right); break;
-      case Op::kLt: holds = order(left, right, "<") == Order::kLess; break;
-      case Op::kGt: holds = order(left, right, ">") == Order::kGreater; break;
+      case Op::kEq:
+        holds = equals(left, right);
+        break;
+      case Op::kNe:
+        holds = !equals(left, right);
+        break;
+      case Op::kLt:
+        holds = order(left, right, "<") == Order::kLess;
+        break;
+      case Op::kGt:
+        holds = order(left, right, ">") == Order::kGreater;
+        break;
       case Op::kLe: {
         const Order order_of = order(left, right, "<=");
         holds = order_of == Order::kLess || order_of == Order::kEqual;
@@ -587,9 +636,14 @@ Value Runtime::eval_compare(const Expr& expr) {
         holds = order_of == Order::kGreater || order_of == Order::kEqual;
         break;
       }
-      case Op::kIn: holds = contains(right, left); break;
-      case Op::kNotIn: holds = !contains(right, left); break;
-      default: break;
+      case Op::kIn:
+        holds = contains(right, left);
+        break;
+      case Op::kNotIn:
+        holds = !contains(right, left);
+        break;
+      default:
+        break;
     }
     if (!holds) return false;
     left = std::move(right);

@@ -16,7 +16,8 @@ Value follow_path(Runtime& runtime, Value value, const std::vector<Value>& path)
 // Strings in lower case, everything else as it is: the key of case-insensitive sorting.
 Value ignore_case(Runtime& runtime, const Value& value);
 
-// Filters over lists and dicts (filters_sequence.cpp) and over single values (filters_scalar.cpp); null when unknown.
+// Filters over lists and dicts (filters_sequence.cpp) and over single values (filters_scalar.cpp); null when
+// unknown.
 FilterFn find_sequence_filter(std::string_view name);
 FilterFn find_scalar_filter(std::string_view name);
 

@@ -31,12 +31,14 @@ Value string_filter(Runtime& runtime, const Value& input, CallArgs& call) {
 Value replace_filter(Runtime& runtime, const Value& input, CallArgs& call) {
   const Bound args(runtime, "replace", call, {"old", "new", "count"}, 2);
   const Int count = args.has_value(2) ? require_int(runtime, args[2], "the count of replace") : -1;
-  return replace(runtime, *runtime.str_ptr(input), *runtime.str_ptr(args[0]), *runtime.str_ptr(args[1]), count);
+  return replace(runtime, *runtime.str_ptr(input), *runtime.str_ptr(args[0]), *runtime.str_ptr(args[1]),
+                 count);
 }
 
 Value default_filter(Runtime& runtime, const Value& input, CallArgs& call) {
   const Bound args(runtime, "default", call, {"default_value", "boolean"});
-  if (input.is_undefined() || (args.flag(1) && !runtime.truthy(input))) return args.has(0) ? args[0] : Value(Text());
+  if (input.is_undefined() || (args.flag(1) && !runtime.truthy(input)))
+    return args.has(0) ? args[0] : Value(Text());
   return input;
 }
 
@@ -87,8 +89,8 @@ Value safe_filter(Runtime& runtime, const Value& input, CallArgs& call) {
 
 // --- numbers
 
-// Text of a Python int or float literal without surrounding space and without its underscores; nothing where an
-// underscore is misplaced.
+// Text of a Python int or float literal without surrounding space and without its underscores; nothing where
+// an underscore is misplaced.
 std::optional<std::string> number_text(std::string_view text) {
   const std::size_t begin = skip_space(text, 0);
   const std::string_view inner = text.substr(begin, trim_right_end(text, begin) - begin);
@@ -98,7 +100,9 @@ std::optional<std::string> number_text(std::string_view text) {
       out += inner[i];
       continue;
     }
-    const auto alnum = [&](std::size_t at) { return at < inner.size() && std::isalnum(static_cast<unsigned char>(inner[at])); };
+    const auto alnum = [&](std::size_t at) {
+      return at < inner.size() && std::isalnum(static_cast<unsigned char>(inner[at]));
+    };
     if (i == 0 || !alnum(i - 1) || !alnum(i + 1)) return std::nullopt;
   }
   return out;
@@ -113,16 +117,20 @@ std::optional<Int> parse_int(Runtime& runtime, std::string_view text, Int base) 
   if ((*clean)[0] == '+' || (*clean)[0] == '-') negative = (*clean)[pos++] == '-';
   if (pos + 1 < clean->size() && (*clean)[pos] == '0') {
     const char prefix = static_cast<char>((*clean)[pos + 1] | 0x20);
-    if ((base == 16 && prefix == 'x') || (base == 8 && prefix == 'o') || (base == 2 && prefix == 'b')) pos += 2;
+    if ((base == 16 && prefix == 'x') || (base == 8 && prefix == 'o') || (base == 2 && prefix == 'b'))
+      pos += 2;
   }
   if (pos == clean->size()) return std::nullopt;
   Int value = 0;
   bool overflow = false;
   for (; pos < clean->size(); ++pos) {
     const char c = (*clean)[pos];
-    const int digit = c >= '0' && c <= '9' ? c - '0' : std::isalpha(static_cast<unsigned char>(c)) ? (c | 0x20) - 'a' + 10 : 99;
+    const int digit = c >= '0' && c <= '9'                          ? c - '0'
+                      : std::isalpha(static_cast<unsigned char>(c)) ? (c | 0x20) - 'a' + 10
+                                                                    : 99;
     if (digit >= base) return std::nullopt;
-    overflow |= __builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, Int{digit}, &value);
+    overflow |=
+        __builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, Int{digit}, &value);
   }
   if (overflow) runtime.raise(ErrorCode::kLimit, "an integer beyond 128 bits");
   return negative ? -value : value;
@@ -133,10 +141,12 @@ std::optional<double> parse_float(std::string_view text) {
   const std::optional<std::string> clean = number_text(text);
   if (!clean || clean->empty() || clean->find('\0') != std::string::npos) return std::nullopt;
   const std::string lower = to_lower(*clean);
-  const std::string_view unsigned_part = std::string_view(lower).substr(lower[0] == '+' || lower[0] == '-' ? 1 : 0);
+  const std::string_view unsigned_part =
+      std::string_view(lower).substr(lower[0] == '+' || lower[0] == '-' ? 1 : 0);
   const bool word = unsigned_part == "inf" || unsigned_part == "infinity" || unsigned_part == "nan";
   // strtod also reads hexadecimal and nan(...), which Python does not.
-  if (!word && unsigned_part.find_first_not_of("0123456789.e+-") != std::string_view::npos) return std::nullopt;
+  if (!word && unsigned_part.find_first_not_of("0123456789.e+-") != std::string_view::npos)
+    return std::nullopt;
   char* end = nullptr;
   const double value = std::strtod(lower.c_str(), &end);
   if (end != lower.c_str() + lower.size()) return std::nullopt;
@@ -166,10 +176,12 @@ Value int_filter(Runtime& runtime, const Value& input, CallArgs& call) {
   const Value fallback = args.has(0) ? args[0] : Value(0);
   if (input.is_undefined()) runtime.undefined_error(input);
   if (input.is_integral()) return input.integral();
-  if (input.is(Kind::kFloat) && std::isinf(input.real())) runtime.type_error("cannot convert float infinity to integer");
+  if (input.is(Kind::kFloat) && std::isinf(input.real()))
+    runtime.type_error("cannot convert float infinity to integer");
   if (input.is_string()) {
     const Int base = args.has(1) ? require_int(runtime, args[1], "the base of int") : 10;
-    if (base < 2 || base > 36) runtime.raise(ErrorCode::kUnsupported, "int with base {}", int_to_string(base));
+    if (base < 2 || base > 36)
+      runtime.raise(ErrorCode::kUnsupported, "int with base {}", int_to_string(base));
     runtime.charge(input.text().size() / 16);
     if (const std::optional<Int> value = parse_int(runtime, input.bytes(), base)) return *value;
   }
@@ -202,7 +214,8 @@ Value round_int(Runtime& runtime, Int value, Int digits) {
   Int quotient = value / unit;
   const Int rest = value % unit;
   const Int distance = rest < 0 ? -rest : rest;
-  if (distance > unit - distance || (distance == unit - distance && quotient % 2 != 0)) quotient += value < 0 ? -1 : 1;
+  if (distance > unit - distance || (distance == unit - distance && quotient % 2 != 0))
+    quotient += value < 0 ? -1 : 1;
   return runtime.binary(Op::kMul, quotient, unit);
 }
 

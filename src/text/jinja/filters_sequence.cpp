@@ -1,5 +1,5 @@
-// Filters over lists and dicts. Those that Python implements as generators return a one-shot Generator here too,
-// since templates can tell the difference (a generator is always true and has no length).
+// Filters over lists and dicts. Those that Python implements as generators return a one-shot Generator here
+// too, since templates can tell the difference (a generator is always true and has no length).
 #include <algorithm>
 #include <cctype>
 #include <numeric>
@@ -19,8 +19,9 @@ std::vector<Value> attribute_path(Runtime& runtime, const Value& attribute) {
   while (true) {
     const std::size_t dot = std::min(text.bytes().find('.', begin), text.size());
     const std::string part = text.bytes().substr(begin, dot - begin);
-    const bool digits = !part.empty() && part.size() < 18 &&
-                        std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); });
+    const bool digits =
+        !part.empty() && part.size() < 18 &&
+        std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); });
     runtime.charge_items(1);
     path.emplace_back(digits ? Value(Int{std::stoll(part)}) : Value(text.slice(begin, dot)));
     if (dot == text.size()) return path;
@@ -57,9 +58,11 @@ Value first_filter(Runtime& runtime, const Value& input, CallArgs& call) {
     if (generator.error) throw RenderError{*generator.error, false};
     return runtime.missing("there is no first item, the sequence was empty");
   }
-  if (input.is_string()) return input.text().size() > 0 ? runtime.item(input, 0) : runtime.missing("the string is empty");
+  if (input.is_string())
+    return input.text().size() > 0 ? runtime.item(input, 0) : runtime.missing("the string is empty");
   const ListPtr items = runtime.iterate(input);
-  return items->items.empty() ? runtime.missing("there is no first item, the sequence was empty") : items->items[0];
+  return items->items.empty() ? runtime.missing("there is no first item, the sequence was empty")
+                              : items->items[0];
 }
 
 // Python's reversed(): sequences and dicts only.
@@ -73,9 +76,11 @@ Value last_filter(Runtime& runtime, const Value& input, CallArgs& call) {
   const Bound args(runtime, "last", call, {});
   if (input.is_undefined()) return runtime.missing("there is no last item, the sequence was empty");
   require_reversible(runtime, input);
-  if (input.is_string()) return input.text().size() > 0 ? runtime.item(input, -1) : runtime.missing("the string is empty");
+  if (input.is_string())
+    return input.text().size() > 0 ? runtime.item(input, -1) : runtime.missing("the string is empty");
   const ListPtr items = runtime.iterate(input);
-  return items->items.empty() ? runtime.missing("there is no last item, the sequence was empty") : items->items.back();
+  return items->items.empty() ? runtime.missing("there is no last item, the sequence was empty")
+                              : items->items.back();
 }
 
 Value reverse_filter(Runtime& runtime, const Value& input, CallArgs& call) {
@@ -108,7 +113,8 @@ Value items_filter(Runtime& runtime, const Value& input, CallArgs& call) {
   const Bound args(runtime, "items", call, {});
   return runtime.make_generator([&](std::vector<Value>& out) {
     if (input.is_undefined()) return;
-    if (!input.is(Kind::kDict)) runtime.type_error("can only get item pairs from a mapping, not from {}", type_name(input));
+    if (!input.is(Kind::kDict))
+      runtime.type_error("can only get item pairs from a mapping, not from {}", type_name(input));
     for (const auto& [key, value] : input.dict().entries) {
       out.push_back(runtime.make_list({key, value}, ListKind::kTuple));
     }
@@ -167,10 +173,12 @@ Value select_filter(Runtime& runtime, const Value& input, CallArgs& call) {
     TestFn test = nullptr;
     CallArgs rest;
     if (next < call.positional.size()) {
-      const std::string name = require_text(runtime, call.positional[next++], "the test name of select").bytes();
+      const std::string name =
+          require_text(runtime, call.positional[next++], "the test name of select").bytes();
       test = find_test(name);
       if (test == nullptr) runtime.raise(ErrorCode::kUnsupported, "there is no test '{}'", name);
-      rest.positional.assign(call.positional.begin() + static_cast<std::ptrdiff_t>(next), call.positional.end());
+      rest.positional.assign(call.positional.begin() + static_cast<std::ptrdiff_t>(next),
+                             call.positional.end());
       rest.named = call.named;
     }
     const ListPtr items = runtime.iterate(input);
@@ -187,7 +195,8 @@ Value select_filter(Runtime& runtime, const Value& input, CallArgs& call) {
 // --- order
 
 // Stable order of `keys` by Python's `<` (of the keys themselves, or of lists of keys).
-std::vector<std::size_t> sorted_places(Runtime& runtime, const std::vector<std::vector<Value>>& keys, bool reverse) {
+std::vector<std::size_t> sorted_places(Runtime& runtime, const std::vector<std::vector<Value>>& keys,
+                                       bool reverse) {
   std::vector<std::size_t> places(keys.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
   const auto before = [&](std::size_t a, std::size_t b) {
@@ -241,13 +250,15 @@ Value sort_filter(Runtime& runtime, const Value& input, CallArgs& call) {
     keys.push_back(std::move(key));
   }
   std::vector<Value> out;
-  for (const std::size_t place : sorted_places(runtime, keys, args.flag(0))) out.push_back(items->items[place]);
+  for (const std::size_t place : sorted_places(runtime, keys, args.flag(0)))
+    out.push_back(items->items[place]);
   return runtime.make_list(std::move(out));
 }
 
 Value dictsort_filter(Runtime& runtime, const Value& input, CallArgs& call) {
   const Bound args(runtime, "dictsort", call, {"case_sensitive", "by", "reverse"});
-  const std::string by = args.has(1) ? require_text(runtime, args[1], "'by' of dictsort").bytes() : std::string("key");
+  const std::string by =
+      args.has(1) ? require_text(runtime, args[1], "'by' of dictsort").bytes() : std::string("key");
   if (by != "key" && by != "value") runtime.type_error("dictsort sorts by 'key' or 'value', not by '{}'", by);
   if (input.is_undefined()) runtime.undefined_error(input);
   if (!input.is(Kind::kDict)) runtime.type_error("'{}' object has no attribute 'items'", type_name(input));

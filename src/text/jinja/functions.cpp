@@ -24,7 +24,8 @@ Value range(Runtime& runtime, CallArgs& call) {
   Int count = 0;
   if (step > 0 && start < stop) count = (stop - start - 1) / step + 1;
   if (step < 0 && start > stop) count = (start - stop - 1) / -step + 1;
-  if (count > kMaxRange) runtime.raise(ErrorCode::kLimit, "a range of more than {} items", static_cast<int>(kMaxRange));
+  if (count > kMaxRange)
+    runtime.raise(ErrorCode::kLimit, "a range of more than {} items", static_cast<int>(kMaxRange));
   runtime.charge_items(static_cast<std::size_t>(count));
   auto list = std::make_shared<List>();
   list->kind = ListKind::kRange;
@@ -38,7 +39,8 @@ Value range(Runtime& runtime, CallArgs& call) {
 // dict(mapping or pairs, key=value ...)
 Dict build_dict(Runtime& runtime, CallArgs& args) {
   Dict dict;
-  if (args.positional.size() > 1) runtime.type_error("dict expected at most 1 argument, got {}", args.positional.size());
+  if (args.positional.size() > 1)
+    runtime.type_error("dict expected at most 1 argument, got {}", args.positional.size());
   if (!args.positional.empty()) {
     const Value& source = args.positional[0];
     if (source.is(Kind::kDict)) {
@@ -48,7 +50,9 @@ Dict build_dict(Runtime& runtime, CallArgs& args) {
       const ListPtr pairs = runtime.iterate(source);
       for (const Value& pair : pairs->items) {
         const ListPtr two = runtime.iterate(pair);
-        if (two->items.size() != 2) runtime.type_error("dictionary update sequence element has length {}; 2 is required", two->items.size());
+        if (two->items.size() != 2)
+          runtime.type_error("dictionary update sequence element has length {}; 2 is required",
+                             two->items.size());
         runtime.require_hashable(two->items[0]);
         runtime.charge(1 + (two->items[0].is_string() ? 0 : dict.entries.size() / 16));
         dict.set(two->items[0], two->items[1]);
@@ -60,7 +64,9 @@ Dict build_dict(Runtime& runtime, CallArgs& args) {
 }
 
 Value make_dict(Runtime& runtime, CallArgs& args) { return runtime.make_dict(build_dict(runtime, args)); }
-Value make_namespace(Runtime& runtime, CallArgs& args) { return runtime.make_namespace(build_dict(runtime, args)); }
+Value make_namespace(Runtime& runtime, CallArgs& args) {
+  return runtime.make_namespace(build_dict(runtime, args));
+}
 
 Value raise_exception(Runtime& runtime, CallArgs& call) {
   const Bound args(runtime, "raise_exception", call, {"message"}, 1);
@@ -86,8 +92,10 @@ Value strftime_now(Runtime& runtime, CallArgs& call) {
 
 const Function* find_function(std::string_view name) {
   static constexpr Function kFunctions[] = {
-      {"range", range},           {"dict", make_dict},
-      {"namespace", make_namespace}, {"raise_exception", raise_exception},
+      {"range", range},
+      {"dict", make_dict},
+      {"namespace", make_namespace},
+      {"raise_exception", raise_exception},
       {"strftime_now", strftime_now},
   };
   for (const Function& function : kFunctions) {

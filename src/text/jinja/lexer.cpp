@@ -32,7 +32,9 @@ class Lexer {
       if (inner < source_.size() && (source_[inner] == '-' || source_[inner] == '+')) sign = source_[inner++];
       add_data(left_trim(source_.substr(pos_, open - pos_), sign, tag != Tag::kPrint));
       advance(inner);
-      const Status done = tag == Tag::kComment ? comment() : tag == Tag::kBlock && raw() ? Status() : inside(tag);
+      const Status done = tag == Tag::kComment          ? comment()
+                          : tag == Tag::kBlock && raw() ? Status()
+                                                        : inside(tag);
       if (!done) return done;
       if (!raw_error_.empty()) return fail(ErrorCode::kInvalidArgument, "{}", raw_error_);
     }
@@ -76,12 +78,13 @@ class Lexer {
     return end == line_start ? text.substr(0, line_start) : text;
   }
 
-  // Matches the end of a tag at `pos`; returns where the text after it starts, or npos. A print tag has no `+}}` and
-  // no newline trimming.
+  // Matches the end of a tag at `pos`; returns where the text after it starts, or npos. A print tag has no
+  // `+}}` and no newline trimming.
   std::size_t tag_end(std::size_t pos, char mark, bool print) const {
     const char close[3] = {mark, '}', 0};
     if (!print && pos < source_.size() && source_[pos] == '+' && at(close, pos + 1)) return pos + 3;
-    if (pos < source_.size() && source_[pos] == '-' && at(close, pos + 1)) return skip_space(source_, pos + 3);
+    if (pos < source_.size() && source_[pos] == '-' && at(close, pos + 1))
+      return skip_space(source_, pos + 3);
     if (!at(close, pos)) return std::string_view::npos;
     pos += 2;
     if (!print && pos < source_.size() && source_[pos] == '\n') ++pos;
@@ -94,7 +97,8 @@ class Lexer {
   }
 
   Status comment() {
-    for (std::size_t at_end = pos_; (at_end = source_.find("#}", at_end)) != std::string_view::npos; ++at_end) {
+    for (std::size_t at_end = pos_; (at_end = source_.find("#}", at_end)) != std::string_view::npos;
+         ++at_end) {
       const bool signed_end = at_end > pos_ && (source_[at_end - 1] == '-' || source_[at_end - 1] == '+');
       close_tag(tag_end(signed_end ? at_end - 1 : at_end, '#', false));
       return {};
@@ -190,7 +194,8 @@ class Lexer {
     const char prefix = end < source_.size() ? static_cast<char>(source_[end] | 0x20) : ' ';
     if (source_[pos_] == '0' && (prefix == 'x' || prefix == 'o' || prefix == 'b')) {
       const auto valid = [&](char c) {
-        return prefix == 'x' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c >= '0' && c <= (prefix == 'o' ? '7' : '1');
+        return prefix == 'x' ? std::isxdigit(static_cast<unsigned char>(c)) != 0
+                             : c >= '0' && c <= (prefix == 'o' ? '7' : '1');
       };
       std::size_t pos = end + 1;
       while (pos < source_.size()) {
@@ -221,7 +226,8 @@ class Lexer {
     if (c == '\'' || c == '"') {
       std::size_t end = pos_ + 1;
       while (end < source_.size() && source_[end] != c) end += source_[end] == '\\' ? 2 : 1;
-      if (end >= source_.size()) return fail(ErrorCode::kInvalidArgument, "line {}: a string has no end", line_);
+      if (end >= source_.size())
+        return fail(ErrorCode::kInvalidArgument, "line {}: a string has no end", line_);
       tokens.push_back({Tok::kString, line_, source_.substr(pos_ + 1, end - pos_ - 1)});
       advance(end + 1);
       return {};
@@ -237,7 +243,8 @@ class Lexer {
     } else if (c == ')' || c == ']' || c == '}') {
       if (open.empty()) return fail(ErrorCode::kInvalidArgument, "line {}: unexpected '{}'", line_, c);
       if (open.back() != c) {
-        return fail(ErrorCode::kInvalidArgument, "line {}: unexpected '{}', expected '{}'", line_, c, open.back());
+        return fail(ErrorCode::kInvalidArgument, "line {}: unexpected '{}', expected '{}'", line_, c,
+                    open.back());
       }
       open.pop_back();
     }
@@ -289,26 +296,56 @@ Result<std::string> unescape(std::string_view literal, int line) {
       out += literal[i];
       continue;
     }
-    if (++i == literal.size()) return fail(ErrorCode::kInvalidArgument, "line {}: a string ends in a backslash", line);
+    if (++i == literal.size())
+      return fail(ErrorCode::kInvalidArgument, "line {}: a string ends in a backslash", line);
     const char c = literal[i];
     std::size_t hex_digits = 0;
     switch (c) {
-      case '\n': continue;
-      case '\\': out += '\\'; continue;
-      case '\'': out += '\''; continue;
-      case '"': out += '"'; continue;
-      case 'a': out += '\a'; continue;
-      case 'b': out += '\b'; continue;
-      case 'f': out += '\f'; continue;
-      case 'n': out += '\n'; continue;
-      case 'r': out += '\r'; continue;
-      case 't': out += '\t'; continue;
-      case 'v': out += '\v'; continue;
-      case 'x': hex_digits = 2; break;
-      case 'u': hex_digits = 4; break;
-      case 'U': hex_digits = 8; break;
-      case 'N': return fail(ErrorCode::kUnsupported, "line {}: \\N{{...}} in a string is not supported", line);
-      default: break;
+      case '\n':
+        continue;
+      case '\\':
+        out += '\\';
+        continue;
+      case '\'':
+        out += '\'';
+        continue;
+      case '"':
+        out += '"';
+        continue;
+      case 'a':
+        out += '\a';
+        continue;
+      case 'b':
+        out += '\b';
+        continue;
+      case 'f':
+        out += '\f';
+        continue;
+      case 'n':
+        out += '\n';
+        continue;
+      case 'r':
+        out += '\r';
+        continue;
+      case 't':
+        out += '\t';
+        continue;
+      case 'v':
+        out += '\v';
+        continue;
+      case 'x':
+        hex_digits = 2;
+        break;
+      case 'u':
+        hex_digits = 4;
+        break;
+      case 'U':
+        hex_digits = 8;
+        break;
+      case 'N':
+        return fail(ErrorCode::kUnsupported, "line {}: \\N{{...}} in a string is not supported", line);
+      default:
+        break;
     }
     char32_t code = 0;
     if (hex_digits > 0) {

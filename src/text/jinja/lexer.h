@@ -10,12 +10,25 @@
 
 namespace mimo::jinja {
 
-enum class Tok : unsigned char { kData, kPrintBegin, kPrintEnd, kBlockBegin, kBlockEnd, kName, kString, kInt, kFloat, kOp, kEnd };
+enum class Tok : unsigned char {
+  kData,
+  kPrintBegin,
+  kPrintEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kString,
+  kInt,
+  kFloat,
+  kOp,
+  kEnd
+};
 
 struct Token {
   Tok type;
   int line;
-  std::string_view text;  // kString: between the quotes, escapes not resolved; views into the normalised source
+  std::string_view
+      text;  // kString: between the quotes, escapes not resolved; views into the normalised source
 };
 
 // Line ends become "\n" and one at the end of the text is dropped.

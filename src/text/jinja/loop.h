@@ -12,9 +12,10 @@ namespace mimo::jinja {
 
 struct LoopState {
   ListPtr source;
-  std::size_t cursor = 0;                    // next item of `source` to look at
-  std::function<bool(const Value&)> filter;  // the `if` of the for tag; empty when absent or when the loop has ended
-  std::vector<Value> ahead;                  // items that passed the filter and were not handed out yet
+  std::size_t cursor = 0;  // next item of `source` to look at
+  std::function<bool(const Value&)>
+      filter;                // the `if` of the for tag; empty when absent or when the loop has ended
+  std::vector<Value> ahead;  // items that passed the filter and were not handed out yet
   std::size_t ahead_next = 0;
   std::optional<Value> current, previous;
   std::size_t index0 = 0;

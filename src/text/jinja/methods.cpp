@@ -1,5 +1,5 @@
-// Methods of str, list, dict and loop. Names that Python has and this engine does not are known too, so that they are
-// refused by name when they are called.
+// Methods of str, list, dict and loop. Names that Python has and this engine does not are known too, so that
+// they are refused by name when they are called.
 #include <algorithm>
 #include <array>
 #include <unordered_map>
@@ -48,7 +48,8 @@ std::vector<Value> split_space(Runtime& runtime, const Text& text, Int most, boo
   if (most >= 0 && static_cast<Int>(words.size()) > most) {
     const auto keep = static_cast<std::size_t>(most);
     if (from_right) {
-      // The words before the last `most` stay together, with what was between them, without the space at the start.
+      // The words before the last `most` stay together, with what was between them, without the space at the
+      // start.
       const std::size_t joined = words.size() - keep - 1;
       words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(joined));
       words[0].first = 0;
@@ -123,8 +124,8 @@ Value partition_method(Runtime& runtime, const Value& self, CallArgs& call) {
                            ListKind::kTuple);
 }
 
-// The part of a string that the optional start and end arguments (in characters) select, as byte offsets; nothing
-// when start lies behind the end of the string.
+// The part of a string that the optional start and end arguments (in characters) select, as byte offsets;
+// nothing when start lies behind the end of the string.
 struct Window {
   std::size_t begin, end, first_character;
   bool valid;
@@ -169,8 +170,9 @@ Value find_in(Runtime& runtime, const Value& self, CallArgs& call) {
   const std::string& wanted = require_text(runtime, args[0], "the argument of find/index").bytes();
   const Window part = window(runtime, self.text(), args);
   const std::string_view text = std::string_view(self.bytes()).substr(part.begin, part.end - part.begin);
-  const std::size_t at =
-      !part.valid ? std::string::npos : kFromRight ? text.rfind(wanted) : text.find(wanted);
+  const std::size_t at = !part.valid  ? std::string::npos
+                         : kFromRight ? text.rfind(wanted)
+                                      : text.find(wanted);
   if (at != std::string::npos) return part.first_character + count_characters(text.substr(0, at));
   if (kMustFind) runtime.type_error("substring not found");
   return -1;
@@ -355,9 +357,14 @@ Value dict_view(Runtime& runtime, const Value& self, CallArgs& call) {
   items.reserve(self.dict().entries.size());
   for (const auto& [key, value] : self.dict().entries) {
     switch (kKind) {
-      case ListKind::kKeys: items.push_back(key); break;
-      case ListKind::kValues: items.push_back(value); break;
-      default: items.push_back(runtime.make_list({key, value}, ListKind::kTuple));
+      case ListKind::kKeys:
+        items.push_back(key);
+        break;
+      case ListKind::kValues:
+        items.push_back(value);
+        break;
+      default:
+        items.push_back(runtime.make_list({key, value}, ListKind::kTuple));
     }
   }
   return runtime.make_list(std::move(items), kKind);
@@ -387,7 +394,8 @@ const MethodTable& dict_methods() {
 // --- loop
 
 Value cycle(Runtime& runtime, const Value& self, CallArgs& args) {
-  if (args.positional.empty() || !args.named.empty()) runtime.type_error("cycle needs the values to go round");
+  if (args.positional.empty() || !args.named.empty())
+    runtime.type_error("cycle needs the values to go round");
   return args.positional[self.loop().index0 % args.positional.size()];
 }
 
@@ -416,20 +424,24 @@ const MethodTable& loop_methods() {
 
 const MethodTable* methods_of(const Value& self) {
   switch (self.kind()) {
-    case Kind::kString: return &string_methods();
-    case Kind::kDict: return &dict_methods();
-    case Kind::kLoop: return &loop_methods();
+    case Kind::kString:
+      return &string_methods();
+    case Kind::kDict:
+      return &dict_methods();
+    case Kind::kLoop:
+      return &loop_methods();
     case Kind::kList:
       return self.list().kind == ListKind::kList || self.list().kind == ListKind::kTuple ||
                      self.list().kind == ListKind::kRange
                  ? &list_methods()
                  : nullptr;
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
-constexpr std::array<std::string_view, 8> kListChanges = {"append", "clear",  "pop",  "reverse",
-                                                          "insert", "sort", "extend", "remove"};
+constexpr std::array<std::string_view, 8> kListChanges = {"append", "clear", "pop",    "reverse",
+                                                          "insert", "sort",  "extend", "remove"};
 constexpr std::array<std::string_view, 5> kDictChanges = {"clear", "pop", "popitem", "setdefault", "update"};
 
 }  // namespace
@@ -442,12 +454,14 @@ MethodState find_method(const Value& self, std::string_view name) {
     return lists_only ? MethodState::kNone : MethodState::kCallable;
   }
   if (self.is(Kind::kDict)) {
-    return std::find(kDictChanges.begin(), kDictChanges.end(), name) != kDictChanges.end() ? MethodState::kForbidden
-                                                                                           : MethodState::kNone;
+    return std::find(kDictChanges.begin(), kDictChanges.end(), name) != kDictChanges.end()
+               ? MethodState::kForbidden
+               : MethodState::kNone;
   }
   if (self.is(Kind::kList) && self.list().kind == ListKind::kList) {
-    return std::find(kListChanges.begin(), kListChanges.end(), name) != kListChanges.end() ? MethodState::kForbidden
-                                                                                           : MethodState::kNone;
+    return std::find(kListChanges.begin(), kListChanges.end(), name) != kListChanges.end()
+               ? MethodState::kForbidden
+               : MethodState::kNone;
   }
   return MethodState::kNone;
 }
@@ -455,7 +469,8 @@ MethodState find_method(const Value& self, std::string_view name) {
 Value call_method(Runtime& runtime, const Method& method, CallArgs& args) {
   const MethodFn function = methods_of(method.self)->at(method.name);
   if (function == nullptr) {
-    runtime.raise(ErrorCode::kUnsupported, "the method {}.{} is not supported", type_name(method.self), method.name);
+    runtime.raise(ErrorCode::kUnsupported, "the method {}.{} is not supported", type_name(method.self),
+                  method.name);
   }
   return function(runtime, method.self, args);
 }

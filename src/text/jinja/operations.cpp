@@ -15,20 +15,35 @@ double as_double(const Value& value) {
 
 // Exact for ints up to 2^64, where a double is not.
 long double as_wide(const Value& value) {
-  return value.is_integral() ? static_cast<long double>(value.integral()) : static_cast<long double>(value.real());
+  return value.is_integral() ? static_cast<long double>(value.integral())
+                             : static_cast<long double>(value.real());
 }
 
 const char* op_name(Op op) {
   switch (op) {
-    case Op::kAdd: return "+";
-    case Op::kSub: return "-";
-    case Op::kMul: return "*";
-    case Op::kDiv: return "/";
-    case Op::kFloorDiv: return "//";
-    case Op::kMod: return "%";
-    case Op::kPow: return "** or pow()";
-    default: return "?";
+    case Op::kAdd:
+      return "+";
+    case Op::kSub:
+      return "-";
+    case Op::kMul:
+      return "*";
+    case Op::kDiv:
+      return "/";
+    case Op::kFloorDiv:
+      return "//";
+    case Op::kMod:
+      return "%";
+    case Op::kPow:
+      return "** or pow()";
+    default:
+      return "?";
   }
+}
+
+Value escape_markup(Runtime& runtime, const Text& text) {
+  Text escaped = escape_html(runtime, text);
+  escaped.set_markup(true);
+  return escaped;
 }
 
 [[noreturn]] void int_overflow(Runtime& runtime) {
@@ -82,15 +97,19 @@ Value int_arithmetic(Runtime& runtime, Op op, Int a, Int b) {
       if (b >= 0) return int_power(runtime, a, b);
       if (a == 0) runtime.type_error("0.0 cannot be raised to a negative power");
       return std::pow(static_cast<double>(a), static_cast<double>(b));
-    default: return None{};
+    default:
+      return None{};
   }
 }
 
 Value float_arithmetic(Runtime& runtime, Op op, double a, double b) {
   switch (op) {
-    case Op::kAdd: return a + b;
-    case Op::kSub: return a - b;
-    case Op::kMul: return a * b;
+    case Op::kAdd:
+      return a + b;
+    case Op::kSub:
+      return a - b;
+    case Op::kMul:
+      return a * b;
     case Op::kDiv:
       if (b == 0) runtime.type_error("float division by zero");
       return a / b;
@@ -124,7 +143,8 @@ Value float_arithmetic(Runtime& runtime, Op op, double a, double b) {
       }
       return result;
     }
-    default: return None{};
+    default:
+      return None{};
   }
 }
 
@@ -138,14 +158,22 @@ void Runtime::undefined_error(const Value& value) {
 bool Runtime::truthy(const Value& value) {
   switch (value.kind()) {
     case Kind::kUndefined:
-    case Kind::kNone: return false;
-    case Kind::kBool: return value.boolean();
-    case Kind::kInt: return value.integral() != 0;
-    case Kind::kFloat: return value.real() != 0;
-    case Kind::kString: return value.text().size() > 0;
-    case Kind::kList: return !value.list().items.empty();
-    case Kind::kDict: return !value.dict().entries.empty();
-    default: return true;  // also a generator, even an empty one
+    case Kind::kNone:
+      return false;
+    case Kind::kBool:
+      return value.boolean();
+    case Kind::kInt:
+      return value.integral() != 0;
+    case Kind::kFloat:
+      return value.real() != 0;
+    case Kind::kString:
+      return value.text().size() > 0;
+    case Kind::kList:
+      return !value.list().items.empty();
+    case Kind::kDict:
+      return !value.dict().entries.empty();
+    default:
+      return true;  // also a generator, even an empty one
   }
 }
 
@@ -154,7 +182,8 @@ bool Runtime::hashable(const Value& value) const {
   if (!value.is(Kind::kList)) return true;
   const List& list = value.list();
   if (list.kind == ListKind::kTuple) {
-    return std::all_of(list.items.begin(), list.items.end(), [&](const Value& item) { return hashable(item); });
+    return std::all_of(list.items.begin(), list.items.end(),
+                       [&](const Value& item) { return hashable(item); });
   }
   return list.kind == ListKind::kRange || list.kind == ListKind::kValues;
 }
@@ -227,15 +256,18 @@ Runtime::Order Runtime::order(const Value& a, const Value& b, const char* op) {
 
 bool Runtime::contains(const Value& container, const Value& item) {
   switch (container.kind()) {
-    case Kind::kUndefined: return false;
+    case Kind::kUndefined:
+      return false;
     case Kind::kString:
-      if (!item.is_string()) type_error("'in <string>' requires string as left operand, not {}", type_name(item));
+      if (!item.is_string())
+        type_error("'in <string>' requires string as left operand, not {}", type_name(item));
       charge(container.text().size() / 16);
       return container.bytes().find(item.bytes()) != std::string::npos;
     case Kind::kDict:
       require_hashable(item);
       charge(container.dict().entries.size() / 16);
-      return (item.is_string() ? container.dict().find(item.bytes()) : container.dict().find_other(item)) != nullptr;
+      return (item.is_string() ? container.dict().find(item.bytes()) : container.dict().find_other(item)) !=
+             nullptr;
     case Kind::kGenerator: {
       Generator& generator = container.generator();
       while (generator.next < generator.items.size()) {
@@ -250,7 +282,8 @@ bool Runtime::contains(const Value& container, const Value& item) {
         if (equals(candidate, item)) return true;
       }
       return false;
-    default: type_error("argument of type '{}' is not iterable", type_name(container));
+    default:
+      type_error("argument of type '{}' is not iterable", type_name(container));
   }
 }
 
@@ -263,12 +296,15 @@ Value Runtime::binary(Op op, const Value& a, const Value& b) {
   }
   if (op == Op::kAdd) {
     if (a.is_string() && b.is_string()) {
-      if (a.text().markup() || b.text().markup()) return concat({a, b});
+      const bool markup = a.text().markup() || b.text().markup();
+      if (markup && !a.text().markup()) return binary(op, escape_markup(*this, a.text()), b);
+      if (markup && !b.text().markup()) return binary(op, a, escape_markup(*this, b.text()));
       charge_text(a.text().size() + b.text().size());
       Text sum;
       sum.reserve(a.text().size() + b.text().size());
       sum.append(a.text());
       sum.append(b.text());
+      sum.set_markup(markup);
       return sum;
     }
     if (a.is(Kind::kList) && b.is(Kind::kList) && a.list().kind == b.list().kind &&
@@ -325,19 +361,8 @@ Value Runtime::negate(const Value& value) {
 Value Runtime::concat(const std::vector<Value>& parts) {
   std::vector<TextPtr> texts;
   texts.reserve(parts.size());
-  std::size_t bytes = 0;
-  bool markup = false;
-  for (const Value& part : parts) {
-    texts.push_back(str_ptr(part));
-    bytes += texts.back()->size();
-    markup |= texts.back()->markup();
-  }
-  charge_text(bytes);
-  Text out;
-  out.reserve(bytes);
-  for (const TextPtr& text : texts) out.append(markup && !text->markup() ? escape_html(*this, *text) : *text);
-  out.set_markup(markup);
-  return out;
+  for (const Value& part : parts) texts.push_back(str_ptr(part));
+  return join(*this, Text(), texts);
 }
 
 }  // namespace mimo::jinja

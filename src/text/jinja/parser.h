@@ -1,5 +1,6 @@
-// Template text to Program. Whatever the engine does not know (tag, filter, test, function) is refused here, by name
-// and line, so that a checkpoint with such a template fails when it is loaded and not in the middle of a request.
+// Template text to Program. Whatever the engine does not know (tag, filter, test, function) is refused here,
+// by name and line, so that a checkpoint with such a template fails when it is loaded and not in the middle
+// of a request.
 #pragma once
 
 #include <string_view>

@@ -103,32 +103,60 @@ void Runtime::repr_into(const Value& value, std::string& out, int depth) {
     out += '}';
   };
   switch (value.kind()) {
-    case Kind::kUndefined: out += "Undefined"; return;
-    case Kind::kNone: out += "None"; return;
-    case Kind::kBool: out += value.boolean() ? "True" : "False"; return;
-    case Kind::kInt: out += int_to_string(value.integral()); return;
-    case Kind::kFloat: out += python_float_repr(value.real()); return;
+    case Kind::kUndefined:
+      out += "Undefined";
+      return;
+    case Kind::kNone:
+      out += "None";
+      return;
+    case Kind::kBool:
+      out += value.boolean() ? "True" : "False";
+      return;
+    case Kind::kInt:
+      out += int_to_string(value.integral());
+      return;
+    case Kind::kFloat:
+      out += python_float_repr(value.real());
+      return;
     case Kind::kString:
       charge(value.text().size() / 16);
       if (value.text().markup()) out += "Markup(";
       repr_string(value.bytes(), out);
       if (value.text().markup()) out += ")";
       return;
-    case Kind::kDict: mapping(value.dict()); return;
+    case Kind::kDict:
+      mapping(value.dict());
+      return;
     case Kind::kNamespace:
       out += "<Namespace ";
       mapping(value.space().attributes);
       out += '>';
       return;
-    case Kind::kMacro: out += fmt::format("<Macro '{}'>", value.macro().def->name); return;
+    case Kind::kMacro:
+      if (value.macro().def->symbol < 0) {
+        out += "<Macro anonymous>";
+      } else {
+        out += fmt::format("<Macro '{}'>", value.macro().def->name);
+      }
+      return;
     case Kind::kList: {
       const List& list = value.list();
       switch (list.kind) {
-        case ListKind::kList: sequence("[", list.items, "]"); return;
-        case ListKind::kTuple: sequence("(", list.items, list.items.size() == 1 ? ",)" : ")"); return;
-        case ListKind::kItems: sequence("dict_items([", list.items, "])"); return;
-        case ListKind::kKeys: sequence("dict_keys([", list.items, "])"); return;
-        case ListKind::kValues: sequence("dict_values([", list.items, "])"); return;
+        case ListKind::kList:
+          sequence("[", list.items, "]");
+          return;
+        case ListKind::kTuple:
+          sequence("(", list.items, list.items.size() == 1 ? ",)" : ")");
+          return;
+        case ListKind::kItems:
+          sequence("dict_items([", list.items, "])");
+          return;
+        case ListKind::kKeys:
+          sequence("dict_keys([", list.items, "])");
+          return;
+        case ListKind::kValues:
+          sequence("dict_values([", list.items, "])");
+          return;
         case ListKind::kRange:
           out += fmt::format("range({}, {}", int_to_string(list.start), int_to_string(list.stop));
           if (list.step != 1) out += ", " + int_to_string(list.step);
@@ -139,10 +167,14 @@ void Runtime::repr_into(const Value& value, std::string& out, int depth) {
     }
     // Python would print a memory address, which is never what a prompt should hold.
     case Kind::kGenerator:
-      raise(ErrorCode::kUnsupported, "an iterator (the result of map, select, ...) is printed; use the filter 'list' or 'join'");
-    case Kind::kFunction: raise(ErrorCode::kUnsupported, "the function '{}' is printed", value.function().name);
-    case Kind::kMethod: raise(ErrorCode::kUnsupported, "the method '{}' is printed without a call", value.method().name);
-    case Kind::kLoop: raise(ErrorCode::kUnsupported, "'loop' itself is printed");
+      raise(ErrorCode::kUnsupported,
+            "an iterator (the result of map, select, ...) is printed; use the filter 'list' or 'join'");
+    case Kind::kFunction:
+      raise(ErrorCode::kUnsupported, "the function '{}' is printed", value.function().name);
+    case Kind::kMethod:
+      raise(ErrorCode::kUnsupported, "the method '{}' is printed without a call", value.method().name);
+    case Kind::kLoop:
+      raise(ErrorCode::kUnsupported, "'loop' itself is printed");
   }
 }
 
@@ -165,10 +197,18 @@ void Runtime::json_line(const JsonStyle& style, int level, std::string& out) {
 void Runtime::json_into(const Value& value, const JsonStyle& style, int level, std::string& out) {
   check_growing(out);
   switch (value.kind()) {
-    case Kind::kNone: out += "null"; return;
-    case Kind::kBool: out += value.boolean() ? "true" : "false"; return;
-    case Kind::kInt: out += int_to_string(value.integral()); return;
-    case Kind::kFloat: out += python_json_float(value.real()); return;
+    case Kind::kNone:
+      out += "null";
+      return;
+    case Kind::kBool:
+      out += value.boolean() ? "true" : "false";
+      return;
+    case Kind::kInt:
+      out += int_to_string(value.integral());
+      return;
+    case Kind::kFloat:
+      out += python_json_float(value.real());
+      return;
     case Kind::kString:
       charge(value.text().size() / 16);
       append_python_json_string(out, value.bytes(), style.ensure_ascii);
@@ -212,7 +252,9 @@ void Runtime::json_into(const Value& value, const JsonStyle& style, int level, s
         first = false;
         json_line(style, level + 1, out);
         switch (key.kind()) {
-          case Kind::kString: append_python_json_string(out, key.bytes(), style.ensure_ascii); break;
+          case Kind::kString:
+            append_python_json_string(out, key.bytes(), style.ensure_ascii);
+            break;
           case Kind::kNone:
           case Kind::kBool:
           case Kind::kInt:
@@ -221,7 +263,8 @@ void Runtime::json_into(const Value& value, const JsonStyle& style, int level, s
             json_into(key, style, level, out);
             out += '"';
             break;
-          default: type_error("a JSON key must be a string, number, true, false or none, not {}", type_name(key));
+          default:
+            type_error("a JSON key must be a string, number, true, false or none, not {}", type_name(key));
         }
         out += style.key_separator;
         json_into(item, style, level + 1, out);
@@ -234,7 +277,8 @@ void Runtime::json_into(const Value& value, const JsonStyle& style, int level, s
       const Undefined& undefined = value.undefined();
       type_error("a value given to tojson is undefined{}", undefined.reason ? ": " + *undefined.reason : "");
     }
-    default: break;
+    default:
+      break;
   }
   type_error("a value of type {} cannot be written as JSON", type_name(value));
 }

@@ -1,5 +1,5 @@
-// One render: resource accounts, variable scopes and the operations of the language on values. Used by one thread;
-// errors inside are RenderError exceptions that Template::render turns into a Result.
+// One render: resource accounts, variable scopes and the operations of the language on values. Used by one
+// thread; errors inside are RenderError exceptions that Template::render turns into a Result.
 #pragma once
 
 #include <chrono>
@@ -100,7 +100,7 @@ class Runtime {
   std::size_t length(const Value& value);
 
   // --- text forms (print.cpp)
-  Text str(const Value& value);       // Python's str()
+  Text str(const Value& value);         // Python's str()
   TextPtr str_ptr(const Value& value);  // the same, without a copy when it is a string already
   std::string repr(const Value& value);
   std::string to_json(const Value& value, const JsonStyle& style);
@@ -174,15 +174,15 @@ class Runtime {
   int depth_ = 0;
   int line_ = 0;  // of the node in work, for messages
 
-  std::deque<Scope> scopes_;           // stable addresses
+  std::deque<Scope> scopes_;  // stable addresses
   std::vector<Scope*> free_scopes_;
   Scope* scope_ = nullptr;
-  std::deque<Namespace> namespaces_;   // owned here: values that point at each other in a ring still get freed
+  std::deque<Namespace> namespaces_;  // owned here: values that point at each other in a ring still get freed
   std::deque<MacroObject> macros_;
 };
 
-// Arguments of a filter, test, method or function matched to parameter names; raises Python's errors for unknown,
-// missing and surplus ones. A name of "" is positional only.
+// Arguments of a filter, test, method or function matched to parameter names; raises Python's errors for
+// unknown, missing and surplus ones. A name of "" is positional only.
 class Bound {
  public:
   Bound(Runtime& runtime, const char* what, CallArgs& args, std::initializer_list<const char*> params,

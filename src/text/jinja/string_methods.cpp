@@ -8,7 +8,8 @@ namespace {
 constexpr char32_t kInvalid = 0xFFFFFFFF;
 
 // Set membership of one character of `text` at `pos` in the characters of `chars` (white space when null).
-bool strippable(std::string_view text, std::size_t pos, std::size_t length, char32_t code, const Text* chars) {
+bool strippable(std::string_view text, std::size_t pos, std::size_t length, char32_t code,
+                const Text* chars) {
   if (chars == nullptr) return is_space(code);
   const std::string_view set = chars->bytes();
   const std::string_view one = text.substr(pos, length);
@@ -51,7 +52,8 @@ Text strip(Runtime& runtime, const Text& text, const Text* chars, Side side) {
   return text.slice(begin, end);
 }
 
-Text map_characters(Runtime& runtime, const Text& text, const std::function<void(char32_t, std::string&)>& change) {
+Text map_characters(Runtime& runtime, const Text& text,
+                    const std::function<void(char32_t, std::string&)>& change) {
   const std::string& bytes = text.bytes();
   runtime.charge_text(bytes.size());
   runtime.charge(bytes.size() / 4);
@@ -141,7 +143,8 @@ Text replace(Runtime& runtime, const Text& text, const Text& from, const Text& t
       decode_at(bytes, pos, length);
     }
   } else {
-    for (std::size_t at = 0; count != 0 && (at = bytes.find(from.bytes(), at)) != std::string::npos; --count) {
+    for (std::size_t at = 0; count != 0 && (at = bytes.find(from.bytes(), at)) != std::string::npos;
+         --count) {
       step(at, from.size());
       at += from.size();
     }
@@ -207,12 +210,23 @@ bool all_cased(Runtime& runtime, const Text& text, Letter wanted) {
 Text escape_html(Runtime& runtime, const Text& text) {
   Text out = map_characters(runtime, text, [](char32_t code, std::string& to) {
     switch (code) {
-      case '&': to += "&amp;"; return;
-      case '<': to += "&lt;"; return;
-      case '>': to += "&gt;"; return;
-      case '\'': to += "&#39;"; return;
-      case '"': to += "&#34;"; return;
-      default: append_utf8(to, code);
+      case '&':
+        to += "&amp;";
+        return;
+      case '<':
+        to += "&lt;";
+        return;
+      case '>':
+        to += "&gt;";
+        return;
+      case '\'':
+        to += "&#39;";
+        return;
+      case '"':
+        to += "&#34;";
+        return;
+      default:
+        append_utf8(to, code);
     }
   });
   runtime.charge_text(out.size());

@@ -18,12 +18,14 @@ enum class Side { kLeft, kRight, kBoth };
 Text strip(Runtime& runtime, const Text& text, const Text* chars, Side side);
 
 // Applies `change(code, appended_to)` to every character; what it appends has the trust of the character.
-Text map_characters(Runtime& runtime, const Text& text, const std::function<void(char32_t, std::string&)>& change);
+Text map_characters(Runtime& runtime, const Text& text,
+                    const std::function<void(char32_t, std::string&)>& change);
 
 Text upper(Runtime& runtime, const Text& text);
 Text lower(Runtime& runtime, const Text& text);
 Text capitalize(Runtime& runtime, const Text& text);
-// The filter `title`: words start after white space and - ( { [ <. The method: after any character without case.
+// The filter `title`: words start after white space and - ( { [ <. The method: after any character without
+// case.
 Text title_filter(Runtime& runtime, const Text& text);
 Text title_method(Runtime& runtime, const Text& text);
 

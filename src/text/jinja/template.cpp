@@ -19,7 +19,9 @@ Result<Template> Template::parse(std::string_view source, std::string name, cons
   return Template(std::move(name), limits, std::make_unique<const Program>(std::move(*program)));
 }
 
-bool Template::uses(std::string_view variable) const { return program_->symbols.contains(std::string(variable)); }
+bool Template::uses(std::string_view variable) const {
+  return program_->symbols.contains(std::string(variable));
+}
 
 Result<Rendered> Template::render(const RenderInput& input) const {
   Runtime runtime(*program_, limits_, input.now);

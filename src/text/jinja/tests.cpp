@@ -43,7 +43,8 @@ bool is_sequence(Runtime&, const Value& v) {
 }
 
 bool is_callable(Runtime&, const Value& v) {
-  return v.is_undefined() || v.is(Kind::kMacro) || v.is(Kind::kFunction) || v.is(Kind::kMethod) || v.is(Kind::kLoop);
+  return v.is_undefined() || v.is(Kind::kMacro) || v.is(Kind::kFunction) || v.is(Kind::kMethod) ||
+         v.is(Kind::kLoop);
 }
 
 bool is_lower(Runtime& runtime, const Value& v) { return all_cased(runtime, runtime.str(v), Letter::kLower); }
@@ -54,11 +55,15 @@ bool remainder_is(Runtime& runtime, const Value& v, const Value& divisor, Int wa
 }
 bool is_odd(Runtime& runtime, const Value& v) { return remainder_is(runtime, v, 2, 1); }
 bool is_even(Runtime& runtime, const Value& v) { return remainder_is(runtime, v, 2, 0); }
-bool is_divisible(Runtime& runtime, const Value& v, const Value& by) { return remainder_is(runtime, v, by, 0); }
+bool is_divisible(Runtime& runtime, const Value& v, const Value& by) {
+  return remainder_is(runtime, v, by, 0);
+}
 
 bool equal(Runtime& runtime, const Value& a, const Value& b) { return runtime.equals(a, b); }
 bool unequal(Runtime& runtime, const Value& a, const Value& b) { return !runtime.equals(a, b); }
-bool is_less(Runtime& runtime, const Value& a, const Value& b) { return runtime.order(a, b, "<") == Order::kLess; }
+bool is_less(Runtime& runtime, const Value& a, const Value& b) {
+  return runtime.order(a, b, "<") == Order::kLess;
+}
 bool is_greater(Runtime& runtime, const Value& a, const Value& b) {
   return runtime.order(a, b, ">") == Order::kGreater;
 }
@@ -70,17 +75,24 @@ bool at_least(Runtime& runtime, const Value& a, const Value& b) {
   const Order order = runtime.order(a, b, ">=");
   return order == Order::kGreater || order == Order::kEqual;
 }
-bool is_in(Runtime& runtime, const Value& item, const Value& container) { return runtime.contains(container, item); }
+bool is_in(Runtime& runtime, const Value& item, const Value& container) {
+  return runtime.contains(container, item);
+}
 
 // Python's `is`, where it does not depend on the interpreter: singletons, or the same object.
 bool is_same(Runtime&, const Value& a, const Value& b) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::kNone: return true;
-    case Kind::kList: return a.list_ptr() == b.list_ptr();
-    case Kind::kDict: return a.dict_ptr() == b.dict_ptr();
-    case Kind::kUndefined: return false;
-    default: return keys_equal(a, b);
+    case Kind::kNone:
+      return true;
+    case Kind::kList:
+      return a.list_ptr() == b.list_ptr();
+    case Kind::kDict:
+      return a.dict_ptr() == b.dict_ptr();
+    case Kind::kUndefined:
+      return false;
+    default:
+      return keys_equal(a, b);
   }
 }
 

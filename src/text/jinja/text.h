@@ -1,6 +1,6 @@
-// A byte string that remembers which of its parts were written by the template (trusted) and which came from message
-// data (untrusted). Only trusted bytes may become control tokens, so an operation that cannot tell must answer
-// "untrusted", never the other way.
+// A byte string that remembers which of its parts were written by the template (trusted) and which came from
+// message data (untrusted). Only trusted bytes may become control tokens, so an operation that cannot tell
+// must answer "untrusted", never the other way.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class Text {
   const std::vector<Span>& spans() const { return spans_; }
   bool all_trusted() const { return spans_.empty() || (spans_.size() == 1 && spans_[0].trusted); }
 
-  // Result of the filters `safe` and `escape`: joining it with an ordinary string escapes that string, as Python's
-  // Markup does.
+  // Result of the filters `safe` and `escape`: adding it to an ordinary string with + escapes that string, as
+  // Python's Markup does.
   bool markup() const { return markup_; }
   void set_markup(bool markup) { markup_ = markup; }
 

@@ -76,8 +76,8 @@ bool is_valid_utf8(std::string_view text) {
 
 bool is_space(char32_t code) {
   return (code >= 0x09 && code <= 0x0D) || (code >= 0x1C && code <= 0x20) || code == 0x85 || code == 0xA0 ||
-         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F ||
-         code == 0x205F || code == 0x3000;
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
+         code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
 std::size_t skip_space(std::string_view text, std::size_t pos) {
@@ -102,12 +102,17 @@ std::size_t trim_right_end(std::string_view text, std::size_t from) {
 
 Letter letter_class(char32_t code) {
   switch (category(code)) {
-    case UTF8PROC_CATEGORY_LL: return Letter::kLower;
-    case UTF8PROC_CATEGORY_LU: return Letter::kUpper;
-    case UTF8PROC_CATEGORY_LT: return Letter::kTitle;
+    case UTF8PROC_CATEGORY_LL:
+      return Letter::kLower;
+    case UTF8PROC_CATEGORY_LU:
+      return Letter::kUpper;
+    case UTF8PROC_CATEGORY_LT:
+      return Letter::kTitle;
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return Letter::kOther;
-    default: return Letter::kNone;
+    case UTF8PROC_CATEGORY_LO:
+      return Letter::kOther;
+    default:
+      return Letter::kNone;
   }
 }
 
@@ -128,8 +133,10 @@ bool is_printable(char32_t code) {
     case UTF8PROC_CATEGORY_CN:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 

@@ -1,5 +1,5 @@
-// The few character properties that Python string methods depend on, over UTF-8. Bytes that are not valid UTF-8 count
-// as one character each and have no properties, so that nothing here can fail.
+// The few character properties that Python string methods depend on, over UTF-8. Bytes that are not valid
+// UTF-8 count as one character each and have no properties, so that nothing here can fail.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@ namespace mimo::jinja {
 
 void append_utf8(std::string& out, char32_t code);
 
-// Decodes the character at `pos` (< text.size()); `length` is its number of bytes. Invalid: 0xFFFFFFFF, length 1.
+// Decodes the character at `pos` (< text.size()); `length` is its number of bytes. Invalid: 0xFFFFFFFF,
+// length 1.
 char32_t decode_at(std::string_view text, std::size_t pos, std::size_t& length);
 
 // Number of characters.

@@ -57,41 +57,66 @@ void Dict::set(Value key, Value value) {
 
 const char* type_name(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return "str";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
     case Kind::kList:
       switch (value.list().kind) {
-        case ListKind::kList: return "list";
-        case ListKind::kTuple: return "tuple";
-        case ListKind::kRange: return "range";
-        case ListKind::kItems: return "dict_items";
-        case ListKind::kKeys: return "dict_keys";
-        case ListKind::kValues: return "dict_values";
+        case ListKind::kList:
+          return "list";
+        case ListKind::kTuple:
+          return "tuple";
+        case ListKind::kRange:
+          return "range";
+        case ListKind::kItems:
+          return "dict_items";
+        case ListKind::kKeys:
+          return "dict_keys";
+        case ListKind::kValues:
+          return "dict_values";
       }
       return "list";
-    case Kind::kDict: return "dict";
-    case Kind::kNamespace: return "Namespace";
-    case Kind::kMacro: return "Macro";
-    case Kind::kFunction: return "function";
-    case Kind::kMethod: return "builtin_function_or_method";
-    case Kind::kGenerator: return "generator";
-    case Kind::kLoop: return "LoopContext";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kNamespace:
+      return "Namespace";
+    case Kind::kMacro:
+      return "Macro";
+    case Kind::kFunction:
+      return "function";
+    case Kind::kMethod:
+      return "builtin_function_or_method";
+    case Kind::kGenerator:
+      return "generator";
+    case Kind::kLoop:
+      return "LoopContext";
   }
   return "object";
 }
 
 int value_depth(const Value& value) {
   switch (value.kind()) {
-    case Kind::kList: return value.list().depth;
-    case Kind::kDict: return value.dict().depth;
-    case Kind::kMethod: return 1 + value_depth(value.method().self);
-    case Kind::kGenerator: return value.generator().depth;
-    case Kind::kLoop: return value.loop().depth;
-    default: return 0;
+    case Kind::kList:
+      return value.list().depth;
+    case Kind::kDict:
+      return value.dict().depth;
+    case Kind::kMethod:
+      return 1 + value_depth(value.method().self);
+    case Kind::kGenerator:
+      return value.generator().depth;
+    case Kind::kLoop:
+      return value.loop().depth;
+    default:
+      return 0;
   }
 }
 
@@ -107,26 +132,37 @@ bool keys_equal(const Value& a, const Value& b) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::kNone:
-    case Kind::kUndefined: return true;
+    case Kind::kUndefined:
+      return true;
     case Kind::kList: {
       const List& x = a.list();
       const List& y = b.list();
-      return x.kind == y.kind && std::equal(x.items.begin(), x.items.end(), y.items.begin(), y.items.end(), keys_equal);
+      return x.kind == y.kind &&
+             std::equal(x.items.begin(), x.items.end(), y.items.begin(), y.items.end(), keys_equal);
     }
-    case Kind::kNamespace: return &a.space() == &b.space();
-    case Kind::kMacro: return &a.macro() == &b.macro();
-    case Kind::kFunction: return &a.function() == &b.function();
-    default: return false;
+    case Kind::kNamespace:
+      return &a.space() == &b.space();
+    case Kind::kMacro:
+      return &a.macro() == &b.macro();
+    case Kind::kFunction:
+      return &a.function() == &b.function();
+    default:
+      return false;
   }
 }
 
 Value from_json(const json::value& value, bool trusted) {
   switch (value.kind()) {
-    case json::kind::null: return None{};
-    case json::kind::bool_: return value.get_bool();
-    case json::kind::int64: return Int{value.get_int64()};
-    case json::kind::uint64: return Int{value.get_uint64()};
-    case json::kind::double_: return value.get_double();
+    case json::kind::null:
+      return None{};
+    case json::kind::bool_:
+      return value.get_bool();
+    case json::kind::int64:
+      return Int{value.get_int64()};
+    case json::kind::uint64:
+      return Int{value.get_uint64()};
+    case json::kind::double_:
+      return value.get_double();
     case json::kind::string: {
       const json::string& text = value.get_string();
       return Text(std::string(text.data(), text.size()), trusted);

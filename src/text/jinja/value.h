@@ -1,6 +1,6 @@
-// Run-time values of the template language, with Python's types and identities. Lists, dicts and strings never change
-// once made (the sandbox that chat templates are written for forbids list.append and the like), so they are shared
-// and never copied; only a namespace can be written to.
+// Run-time values of the template language, with Python's types and identities. Lists, dicts and strings
+// never change once made (the sandbox that chat templates are written for forbids list.append and the like),
+// so they are shared and never copied; only a namespace can be written to.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@
 
 namespace mimo::jinja {
 
-// Wide enough for any JSON integer that the parser keeps exact (int64 and uint64); arithmetic beyond it is an error.
+// Wide enough for any JSON integer that the parser keeps exact (int64 and uint64); arithmetic beyond it is an
+// error.
 __extension__ using Int = __int128;
 
 class Runtime;
@@ -125,7 +126,7 @@ enum class ListKind { kList, kTuple, kRange, kItems, kKeys, kValues };
 struct List {
   ListKind kind = ListKind::kList;
   std::vector<Value> items;
-  int depth = 1;                   // 1 + the largest depth of an item
+  int depth = 1;                      // 1 + the largest depth of an item
   Int start = 0, stop = 0, step = 1;  // of a range, for printing
 };
 
@@ -169,8 +170,8 @@ struct Method {
   std::string name;
 };
 
-// The one-shot iterator that map, select and their like return. Items are computed at once; an error met on the way
-// is kept and raised only when iteration gets there, as a lazy generator would.
+// The one-shot iterator that map, select and their like return. Items are computed at once; an error met on
+// the way is kept and raised only when iteration gets there, as a lazy generator would.
 struct Generator {
   std::vector<Value> items;
   std::size_t next = 0;

@@ -3,37 +3,80 @@
 namespace mimo::MIMO_ISA {
 namespace {
 
-// Scores of R queries against 16 keys: q in tile order [pairs][R], K [pairs][16 keys][2].
-template <int R>
-void qk_tile(const std::uint32_t* q, const std::uint16_t* k, std::int64_t pairs, float* out, std::size_t stride) {
+// Keys, values, queries and weights of one element type.
+struct Bf16Tiles {
+  using Element = std::uint16_t;
+  // Scores of R queries against 16 keys: q in tile order [qk_dim / 2][R] pairs, K [qk_dim / 2][16 keys][2].
+  template <int R>
+  static void scores(const std::uint32_t* q, const Element* k, int qk_dim, F* acc) {
+    for (std::int64_t p = 0; p < qk_dim / 2; ++p) {
+      const I v = v_load(k + p * 32);
+      for (int m = 0; m < R; ++m) acc[m] = dot_bf16(acc[m], v, q[p * R + m]);
+    }
+  }
+  // acc += weights x 32 value dims of one tile: weights [R] rows kChunkKeys apart, V [8 pairs][v_dim][2].
+  template <int R>
+  static void values(const Element* weights, const Element* v, int v_dim, int column, F (*acc)[2]) {
+    for (int pair = 0; pair < kTileKeys / 2; ++pair) {
+      const Element* from = v + (static_cast<std::ptrdiff_t>(pair) * v_dim + column) * 2;
+      const I v0 = v_load(from);
+      const I v1 = v_load(from + 32);
+      for (int m = 0; m < R; ++m) {
+        std::uint32_t two;
+        __builtin_memcpy(&two, weights + m * kChunkKeys + 2 * pair, sizeof(two));
+        acc[m][0] = dot_bf16(acc[m][0], v0, two);
+        acc[m][1] = dot_bf16(acc[m][1], v1, two);
+      }
+    }
+  }
+  static void store_weights(Element* to, F w) { store_bf16(to, w); }
+  static constexpr int kUnits = 2;  // elements in 4 bytes
+};
+
+// fp32 throughout: K [qk_dim][16 keys], V [16 keys][v_dim].
+struct F32Tiles {
+  using Element = float;
+  template <int R>
+  static void scores(const std::uint32_t* q, const Element* k, int qk_dim, F* acc) {
+    for (std::int64_t d = 0; d < qk_dim; ++d) {
+      const F v = f_load(k + d * kTileKeys);
+      for (int m = 0; m < R; ++m) acc[m] = f_fma(v, f_set(as_float(q[d * R + m])), acc[m]);
+    }
+  }
+  template <int R>
+  static void values(const Element* weights, const Element* v, int v_dim, int column, F (*acc)[2]) {
+    for (int key = 0; key < kTileKeys; ++key) {
+      const Element* from = v + static_cast<std::ptrdiff_t>(key) * v_dim + column;
+      const F v0 = f_load(from);
+      const F v1 = f_load(from + 16);
+      for (int m = 0; m < R; ++m) {
+        const F w = f_set(weights[m * kChunkKeys + key]);
+        acc[m][0] = f_fma(v0, w, acc[m][0]);
+        acc[m][1] = f_fma(v1, w, acc[m][1]);
+      }
+    }
+  }
+  static void store_weights(Element* to, F w) { f_store(to, w); }
+  static constexpr int kUnits = 1;
+};
+
+template <class Tiles, int R>
+void qk_tile(const std::uint32_t* q, const void* k, int qk_dim, float* out, std::size_t stride) {
   F acc[R];
   for (int m = 0; m < R; ++m) acc[m] = f_zero();
-  for (std::int64_t p = 0; p < pairs; ++p) {
-    const I v = v_load(k + p * 32);
-    for (int m = 0; m < R; ++m) acc[m] = dot_bf16(acc[m], v, q[p * R + m]);
-  }
+  Tiles::template scores<R>(q, static_cast<const typename Tiles::Element*>(k), qk_dim, acc);
   for (int m = 0; m < R; ++m) f_store(out + static_cast<std::size_t>(m) * stride, acc[m]);
 }
 
-// Weighted sums of 32 value dims for R queries over the chunk's tiles [first, last): p [R][kChunkKeys] bf16, V tiles
-// [8 pairs][v_dim][2].
-template <int R>
-void pv_slice(const std::uint16_t* p, const std::uint16_t* const* v_tiles, int first, int last, int v_dim, int column,
-              float* out) {
+// Weighted sums of 32 value dims for R queries over the chunk's tiles [first, last).
+template <class Tiles, int R>
+void pv_slice(const void* weights, const void* const* v_tiles, int first, int last, int v_dim, int column, float* out) {
+  using Element = typename Tiles::Element;
   F acc[R][2];
   for (int m = 0; m < R; ++m) acc[m][0] = acc[m][1] = f_zero();
   for (int tile = first; tile < last; ++tile) {
-    const std::uint16_t* v = v_tiles[tile] + column * 2;
-    for (int pair = 0; pair < kTileKeys / 2; ++pair) {
-      const I v0 = v_load(v + static_cast<std::ptrdiff_t>(pair) * v_dim * 2);
-      const I v1 = v_load(v + static_cast<std::ptrdiff_t>(pair) * v_dim * 2 + 32);
-      for (int m = 0; m < R; ++m) {
-        std::uint32_t weights;
-        __builtin_memcpy(&weights, p + m * kChunkKeys + tile * kTileKeys + 2 * pair, sizeof(weights));
-        acc[m][0] = dot_bf16(acc[m][0], v0, weights);
-        acc[m][1] = dot_bf16(acc[m][1], v1, weights);
-      }
-    }
+    Tiles::template values<R>(static_cast<const Element*>(weights) + tile * kTileKeys,
+                              static_cast<const Element*>(v_tiles[tile]), v_dim, column, acc);
   }
   for (int m = 0; m < R; ++m) {
     f_store(out + static_cast<std::ptrdiff_t>(m) * v_dim + column, acc[m][0]);
@@ -41,9 +84,10 @@ void pv_slice(const std::uint16_t* p, const std::uint16_t* const* v_tiles, int f
   }
 }
 
-using QkFunction = void (*)(const std::uint32_t*, const std::uint16_t*, std::int64_t, float*, std::size_t);
-using PvFunction = void (*)(const std::uint16_t*, const std::uint16_t* const*, int, int, int, int, float*);
+using QkFunction = void (*)(const std::uint32_t*, const void*, int, float*, std::size_t);
+using PvFunction = void (*)(const void*, const void* const*, int, int, int, int, float*);
 
+template <class Tiles>
 struct AttentionTable {
   QkFunction qk[kRowsQk];
   PvFunction pv[kRowsPv];
@@ -53,23 +97,20 @@ struct AttentionTable {
   }
   template <int R>
   void fill_qk() {
-    qk[R - 1] = &qk_tile<R>;
+    qk[R - 1] = &qk_tile<Tiles, R>;
     if constexpr (R < kRowsQk) fill_qk<R + 1>();
   }
   template <int R>
   void fill_pv() {
-    pv[R - 1] = &pv_slice<R>;
+    pv[R - 1] = &pv_slice<Tiles, R>;
     if constexpr (R < kRowsPv) fill_pv<R + 1>();
   }
 };
 
-inline const AttentionTable& attention_table() {
-  static const AttentionTable table;
-  return table;
-}
-
-// Softmax weights of one query over tiles [0, tiles): scores in place of s, bf16 weights to p, zero where not visible.
-inline void softmax_row(const AttentionChunk& chunk, int query, const float* s, std::uint16_t* p) {
+// Softmax weights of one query over tiles [0, tiles), zero where not visible. The row of weights may be that of the
+// scores.
+template <class Tiles>
+void softmax_row(const AttentionChunk& chunk, int query, const float* s, typename Tiles::Element* p) {
   const int first = chunk.first[query];
   const int last = chunk.last[query];
   const F scale = f_set(chunk.scale);
@@ -89,19 +130,21 @@ inline void softmax_row(const AttentionChunk& chunk, int query, const float* s, 
     F w = f_exp(f_sub(scores[t], shift));
     sum = f_add(sum, w);
     if (chunk.v_scale != nullptr) w = f_mul(w, f_load(chunk.v_scale + t * kTileKeys));
-    store_bf16(p + t * kTileKeys, w);
+    Tiles::store_weights(p + t * kTileKeys, w);
   }
   chunk.max[query] = largest;
   chunk.sum[query] = f_hsum(sum);
 }
 
-inline void attention_chunk(const AttentionChunk& chunk) {
+template <class Tiles>
+void attend_chunk(const AttentionChunk& chunk) {
+  using Element = typename Tiles::Element;
+  static const AttentionTable<Tiles> table;
   const auto queries = static_cast<std::size_t>(chunk.queries);
   auto* scores = reinterpret_cast<float*>(chunk.scratch);
-  auto* weights = reinterpret_cast<std::uint16_t*>(scores + queries * kChunkKeys);
+  auto* weights = reinterpret_cast<Element*>(scores + queries * kChunkKeys);
   auto* q = reinterpret_cast<std::uint32_t*>(weights + queries * kChunkKeys);
-  const std::int64_t pairs = chunk.qk_dim / 2;
-  const AttentionTable& table = attention_table();
+  const auto units = static_cast<std::size_t>(chunk.qk_dim / Tiles::kUnits);
 
   // Tiles that any query sees; the range of a group of rows skips the rest of a causal triangle.
   const auto tile_range = [&](int begin, int count, int& first, int& last) {
@@ -121,24 +164,23 @@ inline void attention_chunk(const AttentionChunk& chunk) {
     int first = 0;
     int last = 0;
     tile_range(begin, rows, first, last);
-    interleave(reinterpret_cast<const std::uint32_t*>(chunk.q), static_cast<std::size_t>(pairs), nullptr, begin, rows,
-               static_cast<std::size_t>(pairs), q);
+    interleave(chunk.q, units, nullptr, begin, rows, units, q);
     for (int t = first; t < last; ++t) {
-      table.qk[rows - 1](q, chunk.k_tiles[t], pairs, scores + static_cast<std::size_t>(begin) * kChunkKeys + t * kTileKeys,
-                         kChunkKeys);
+      table.qk[rows - 1](q, chunk.k_tiles[t], chunk.qk_dim,
+                         scores + static_cast<std::size_t>(begin) * kChunkKeys + t * kTileKeys, kChunkKeys);
     }
   }
 
   // Weights
   for (int m = 0; m < chunk.queries; ++m) {
+    const std::size_t row = static_cast<std::size_t>(m) * kChunkKeys;
     if (chunk.first[m] >= chunk.last[m]) {
       chunk.max[m] = -__builtin_inff();
       chunk.sum[m] = 0.0f;
-      __builtin_memset(weights + static_cast<std::size_t>(m) * kChunkKeys, 0, kChunkKeys * sizeof(std::uint16_t));
+      __builtin_memset(weights + row, 0, kChunkKeys * sizeof(Element));
       continue;
     }
-    softmax_row(chunk, m, scores + static_cast<std::size_t>(m) * kChunkKeys,
-                weights + static_cast<std::size_t>(m) * kChunkKeys);
+    softmax_row<Tiles>(chunk, m, scores + row, weights + row);
   }
 
   // Values
@@ -151,6 +193,14 @@ inline void attention_chunk(const AttentionChunk& chunk) {
       table.pv[rows - 1](weights + static_cast<std::size_t>(begin) * kChunkKeys, chunk.v_tiles, first, last, chunk.v_dim,
                          column, chunk.out + static_cast<std::ptrdiff_t>(begin) * chunk.v_dim);
     }
+  }
+}
+
+inline void attention_chunk(const AttentionChunk& chunk) {
+  if (chunk.wide) {
+    attend_chunk<F32Tiles>(chunk);
+  } else {
+    attend_chunk<Bf16Tiles>(chunk);
   }
 }
 

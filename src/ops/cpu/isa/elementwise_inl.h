@@ -35,44 +35,76 @@ inline GroupScale group_scale(const float* x, std::int64_t begin, std::int64_t s
   return s;
 }
 
+// The integers of one group, `plane` by plane: the second rounds what the first left over. `store(plane, i, v)` takes 16
+// integral floats for columns [i, i + 16) of the group; returns the scales.
+template <int Size, class Store>
+inline void quantize_group(const float* x, std::int64_t begin, std::int64_t count, float limit, int planes, float* scale,
+                           std::size_t plane_stride, const Store& store) {
+  float rest[Size];
+  const float* from = x;
+  std::int64_t at = begin;
+  std::int64_t end = count;
+  for (int plane = 0; plane < planes; ++plane) {
+    const GroupScale s = group_scale(from, at, Size, end, limit);
+    const F inverse = f_set(s.inverse);
+    const F step = f_set(s.scale);
+    for (int i = 0; i < Size; i += 16) {
+      const F v = load_tail(from, at + i, end);
+      const F q = f_round(f_mul(v, inverse));
+      store(plane, i, q);
+      f_store(rest + i, f_sub(v, f_mul(q, step)));
+    }
+    scale[static_cast<std::size_t>(plane) * plane_stride] = s.scale;
+    from = rest;
+    at = 0;
+    end = Size;
+  }
+}
+
 inline void quantize(const PanelShape& shape, const float* x, std::uint32_t* q, float* scale, std::int32_t* correction) {
   const std::int64_t k = shape.k;
   const std::int64_t padded = shape.k_padded;
-  switch (shape.format) {
-    case WeightFormat::kF32:
-    case WeightFormat::kBF16: {
+  switch (shape.kind) {
+    case PackedKind::kF32:
+    case PackedKind::kBf16: {
       __builtin_memcpy(q, x, static_cast<std::size_t>(k) * sizeof(float));
       for (std::int64_t i = k; i < padded; ++i) q[i] = 0;
       return;
     }
-    case WeightFormat::kFp8: {
+    case PackedKind::kInt16:
+    case PackedKind::kFp8: {
       auto* out = reinterpret_cast<std::uint16_t*>(q);
-      for (std::int64_t g = 0; g * kFp8Block < padded; ++g) {
-        const std::int64_t begin = g * kFp8Block;
-        const GroupScale s = group_scale(x, begin, kFp8Block, k, 1023.0f);
-        const F inverse = f_set(s.inverse);
-        for (std::int64_t i = begin; i < begin + kFp8Block; i += 16) {
-          store_i16(out + i, f_mul(load_tail(x, i, k), inverse));
-        }
-        scale[g] = s.scale * kFp8IntegerScale;
+      const std::int64_t groups = padded / kWideGroup;
+      for (std::int64_t g = 0; g < groups; ++g) {
+        const std::int64_t begin = g * kWideGroup;
+        quantize_group<kWideGroup>(x, begin, k, 1023.0f, shape.planes, scale + g, static_cast<std::size_t>(groups),
+                                   [&](int plane, int i, F v) { store_i16(out + plane * padded + begin + i, v); });
       }
       return;
     }
-    case WeightFormat::kMxfp4: {
+    case PackedKind::kMxfp4: {
       auto* out = reinterpret_cast<std::uint8_t*>(q);
-      for (std::int64_t g = 0; g * kMxfp4Block < padded; ++g) {
-        const std::int64_t begin = g * kMxfp4Block;
-        const GroupScale s = group_scale(x, begin, kMxfp4Block, k, 127.0f);
-        const F inverse = f_set(s.inverse);
-        F sum = f_zero();
-        for (std::int64_t i = begin; i < begin + kMxfp4Block; i += 16) {
-          const F v = f_round(f_mul(load_tail(x, i, k), inverse));
-          sum = f_add(sum, v);  // integers below 2^24: exact
-          store_i8(out + i, v);
+      const std::int64_t groups = padded / kMxfp4Group;
+      for (std::int64_t g = 0; g < groups; ++g) {
+        const std::int64_t begin = g * kMxfp4Group;
+        F sums[2][2] = {{f_zero(), f_zero()}, {f_zero(), f_zero()}};  // [plane][block]; small integers: exact
+        quantize_group<kMxfp4Group>(x, begin, k, 127.0f, shape.planes, scale + g, static_cast<std::size_t>(groups),
+                                    [&](int plane, int i, F v) {
+                                      F& sum = sums[plane][i / static_cast<int>(kMxfp4Block)];
+                                      sum = f_add(sum, v);
+                                      store_i8(out + plane * padded + begin + i, v);
+                                    });
+        for (int plane = 0; plane < shape.planes; ++plane) {
+          const std::int64_t at = plane * groups + g;
+          std::int32_t* to = correction + at * 3;
+          // A poisoned group has a NaN scale; its integers only have to be defined.
+          const bool finite = scale[at] == scale[at];
+          const std::int32_t first = finite ? static_cast<std::int32_t>(f_hsum(sums[plane][0])) : 0;
+          const std::int32_t second = finite ? static_cast<std::int32_t>(f_hsum(sums[plane][1])) : 0;
+          to[0] = -12 * first;
+          to[1] = -12 * second;
+          to[2] = -kByteOffset * (first + second);
         }
-        scale[g] = s.scale;
-        // inverse is 0 for a poisoned group, but 0 * NaN in sum is not: keep the integer defined.
-        correction[g] = s.scale == s.scale ? -12 * static_cast<std::int32_t>(f_hsum(sum)) : 0;
       }
       return;
     }

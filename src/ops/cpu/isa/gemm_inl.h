@@ -1,10 +1,11 @@
 // Matrix kernels, written once over the vectors of the including instruction set. MIMO_ISA names its namespace.
 //
-// Every format accumulates a row in an order that depends on the matrix alone (never on how many rows there are or
+// Every kind accumulates a row in an order that depends on the matrix alone (never on how many rows there are or
 // which kernel runs), so that a row's bits do not depend on its batch:
-//   kMxfp4  int32 over 32 columns, then fp32 += int * (weight scale * activation scale), group after group
-//   kFp8    int32 over 128 columns, then the same
-//   kBF16, kF32  two fp32 chains (even and odd columns), added at the end; weights are widened in registers
+//   kMxfp4         int32 over 64 columns in units of the smaller of the two block scales, then
+//                  fp32 += int * (weight scale * activation scale), group after group, plane after plane
+//   kFp8, kInt16   int32 over 128 columns, then the same
+//   kBf16, kF32    two fp32 chains (even and odd columns), added at the end; weights are widened in registers
 
 namespace mimo::MIMO_ISA {
 namespace {
@@ -43,46 +44,122 @@ inline float as_float(std::uint32_t bits) {
   return x;
 }
 
-// Weight sources: packed bytes, or the scratch copy that unpack_panel made.
-struct PackedMxfp4 {
-  const std::uint8_t* scales;
-  const std::uint8_t* data;
-  void load(std::int64_t g, I* v, F& scale) const {
-    const std::uint8_t* p = data + g * 256;
-    for (int j = 0; j < 4; ++j) {
-      prefetch(p + 64 * j);
-      unpack_mxfp4(p + 64 * j, v[2 * j], v[2 * j + 1]);
-    }
-    scale = e8m0_factors(scales + g * kPanelRows);
-  }
-};
-struct ScratchMxfp4 {
-  const float* scales;
-  const std::uint8_t* data;
-  void load(std::int64_t g, I* v, F& scale) const {
-    for (int j = 0; j < 8; ++j) v[j] = v_load(data + g * 512 + 64 * j);
-    scale = f_load(scales + g * kPanelRows);
-  }
+// Two blocks of 32 columns with exponents that differ by up to kMaxShift are added as integers: |sum| < 2^16 before the
+// shift. A larger gap drops the low bits of the block that is 2^14 times smaller.
+constexpr int kMaxShift = 14;
+// Shifts up to this fit the unsigned byte form of unpacked weights: (12 << 3) + 96 = 192.
+constexpr int kMaxByteShift = 3;
+constexpr int kByteOffset = 96;
+
+// The scales of one group of 64 columns, for 16 rows.
+struct GroupScales {
+  F factor;       // fp32 weight scale of the sum
+  I left[2];      // left shifts of the two block sums
+  I right[2];     // right shifts (beyond kMaxShift; nearly always 0)
 };
 
-template <int R, class Rows, class Weights>
-inline __attribute__((always_inline)) void run_mxfp4(const Rows& rows, const Weights& w, std::int64_t groups,
-                                                     float* out) {
+inline GroupScales group_scales(const std::uint8_t* codes) {
+  const I a = load_bytes(codes);
+  const I b = load_bytes(codes + kPanelRows);
+  const I low = i_min(a, b);
+  const I high = i_max(a, b);
+  const I gap = i_sub(high, low);
+  // Sums are in units of the smaller scale, or of 2^-14 of the larger one.
+  const I over = i_max(i_sub(gap, i_set(kMaxShift)), i_zero());
+  const I unit = i_add(low, over);
+  GroupScales s;
+  s.factor = exponent_factor(unit);
+  s.left[0] = i_max(i_sub(a, unit), i_zero());
+  s.left[1] = i_max(i_sub(b, unit), i_zero());
+  s.right[0] = i_min(i_max(i_sub(unit, a), i_zero()), i_set(31));
+  s.right[1] = i_min(i_max(i_sub(unit, b), i_zero()), i_set(31));
+  return s;
+}
+
+// int32 sum of one group for one row: 16 dots over packed-order vectors v[0..16), unsigned weights with offset 12.
+template <class Rows>
+inline __attribute__((always_inline)) I mxfp4_sum(const Rows& rows, int m, std::int64_t unit, std::int64_t correction,
+                                                  const I* v, const GroupScales& s) {
+  I a = i_set(rows.start(m, correction));
+  I b = i_set(rows.start(m, correction + 1));
+  for (int j = 0; j < 8; ++j) {
+    a = dot8(a, v[j], rows.unit(m, unit + j));
+    b = dot8(b, v[8 + j], rows.unit(m, unit + 8 + j));
+  }
+  a = i_sra(i_sll(a, s.left[0]), s.right[0]);
+  b = i_sra(i_sll(b, s.left[1]), s.right[1]);
+  return i_add(a, b);
+}
+
+// Straight from packed bytes.
+template <int R, int Planes>
+void mxfp4_direct(const RowPointers<R>& rows, const std::uint8_t* scales, const std::uint8_t* data, std::int64_t groups,
+                  float* out) {
   F sum[R];
   for (int m = 0; m < R; ++m) sum[m] = f_zero();
   for (std::int64_t g = 0; g < groups; ++g) {
-    I v[8];
-    F scale;
-    w.load(g, v, scale);
-    for (int m = 0; m < R; ++m) {
-      I acc = i_set(rows.start(m, g));
-      for (int j = 0; j < 8; ++j) acc = dot8(acc, v[j], rows.unit(m, g * 8 + j));
-      sum[m] = f_fma(i_to_f(acc), f_mul(scale, f_set(rows.factor(m, g))), sum[m]);
+    const std::uint8_t* p = data + g * 512;
+    I v[16];
+    for (int j = 0; j < 8; ++j) {
+      prefetch(p + 64 * j);
+      unpack_mxfp4(p + 64 * j, v[2 * j], v[2 * j + 1]);
+    }
+    const GroupScales s = group_scales(scales + g * 2 * kPanelRows);
+    for (int plane = 0; plane < Planes; ++plane) {
+      const std::int64_t at = plane * groups + g;
+      for (int m = 0; m < R; ++m) {
+        const I total = mxfp4_sum(rows, m, at * 16, at * 3, v, s);
+        sum[m] = f_fma(i_to_f(total), f_mul(s.factor, f_set(rows.factor(m, at))), sum[m]);
+      }
     }
   }
   for (int m = 0; m < R; ++m) f_store(out + m * kPanelRows, sum[m]);
 }
 
+// Unpacked form of one panel in scratch.
+struct ScratchPanel {
+  std::uint8_t* data;      // kMxfp4: bytes in packed column order; kFp8: int16 pairs
+  GroupScales* scales;     // kMxfp4: [groups]
+  std::uint8_t* folded;    // kMxfp4: [groups] shifts are in the bytes (offset 96 instead of 12)
+};
+
+template <int R, int Planes>
+void mxfp4_tile(const RowTile<R>& rows, const ScratchPanel& w, std::int64_t groups, float* out) {
+  F sum[R];
+  for (int m = 0; m < R; ++m) sum[m] = f_zero();
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::uint8_t* p = w.data + g * 1024;
+    const GroupScales& s = w.scales[g];
+    for (int plane = 0; plane < Planes; ++plane) {
+      const std::int64_t at = plane * groups + g;
+      if (w.folded[g] != 0) [[likely]] {
+        // Half of the group's vectors at a time stay in registers.
+        I acc[R];
+        I v[8];
+        for (int j = 0; j < 8; ++j) v[j] = v_load(p + 64 * j);
+        for (int m = 0; m < R; ++m) {
+          acc[m] = i_set(rows.start(m, at * 3 + 2));
+          for (int j = 0; j < 8; ++j) acc[m] = dot8(acc[m], v[j], rows.unit(m, at * 16 + j));
+        }
+        for (int j = 0; j < 8; ++j) v[j] = v_load(p + 512 + 64 * j);
+        for (int m = 0; m < R; ++m) {
+          for (int j = 0; j < 8; ++j) acc[m] = dot8(acc[m], v[j], rows.unit(m, at * 16 + 8 + j));
+          sum[m] = f_fma(i_to_f(acc[m]), f_mul(s.factor, f_set(rows.factor(m, at))), sum[m]);
+        }
+      } else {
+        I v[16];
+        for (int j = 0; j < 16; ++j) v[j] = v_load(p + 64 * j);
+        for (int m = 0; m < R; ++m) {
+          const I total = mxfp4_sum(rows, m, at * 16, at * 3, v, s);
+          sum[m] = f_fma(i_to_f(total), f_mul(s.factor, f_set(rows.factor(m, at))), sum[m]);
+        }
+      }
+    }
+  }
+  for (int m = 0; m < R; ++m) f_store(out + m * kPanelRows, sum[m]);
+}
+
+// Sources of int16 weight pairs: vector pair j holds columns 4j..4j+3.
 struct PackedFp8 {
   const std::uint8_t* data;
   Fp8Unpacker unpacker;
@@ -91,7 +168,16 @@ struct PackedFp8 {
     unpacker.unpack(data + j * 64, first, second);
   }
 };
-struct ScratchFp8 {
+struct PackedInt16 {
+  const std::uint8_t* data;
+  void load(std::int64_t j, I& first, I& second) const {
+    prefetch(data + j * 128);
+    prefetch(data + j * 128 + 64);
+    first = v_load(data + j * 128);
+    second = v_load(data + j * 128 + 64);
+  }
+};
+struct ScratchInt16 {
   const std::uint8_t* data;
   void load(std::int64_t j, I& first, I& second) const {
     first = v_load(data + j * 128);
@@ -99,37 +185,43 @@ struct ScratchFp8 {
   }
 };
 
-template <int R, class Rows, class Weights>
-inline __attribute__((always_inline)) void run_fp8(const Rows& rows, const Weights& w, const float* scales,
-                                                   std::int64_t groups, float* out) {
-  // Integer sums may be split freely; one or two rows need several chains to hide the dot's latency.
-  constexpr int kChains = R == 1 ? 4 : (R <= 4 ? 2 : 1);
-  constexpr int kVectors = kFp8Block / 4;
+template <int R, int Planes, class Rows, class Weights>
+inline __attribute__((always_inline)) void run_int16(const Rows& rows, const Weights& w, const float* scales,
+                                                     std::int64_t groups, float* out) {
+  // Integer sums may be split freely; few rows need several chains to hide the dot's latency.
+  constexpr int kChains = R * Planes == 1 ? 4 : (R * Planes <= 4 ? 2 : 1);
+  constexpr int kVectors = kWideGroup / 4;
   F sum[R];
   for (int m = 0; m < R; ++m) sum[m] = f_zero();
   for (std::int64_t g = 0; g < groups; ++g) {
-    I acc[R][kChains];
-    for (int m = 0; m < R; ++m) {
-      for (int c = 0; c < kChains; ++c) acc[m][c] = i_zero();
+    I acc[Planes][R][kChains];
+    for (int plane = 0; plane < Planes; ++plane) {
+      for (int m = 0; m < R; ++m) {
+        for (int c = 0; c < kChains; ++c) acc[plane][m][c] = i_zero();
+      }
     }
     for (int j = 0; j < kVectors; j += 2) {
       for (int h = 0; h < 2; ++h) {
         I first;
         I second;
         w.load(g * kVectors + j + h, first, second);
-        const std::int64_t unit = (g * kVectors + j + h) * 2;
-        for (int m = 0; m < R; ++m) {
-          I& a = acc[m][(2 * h) % kChains];
-          a = dot16(a, first, rows.unit(m, unit));
-          I& b = acc[m][(2 * h + 1) % kChains];
-          b = dot16(b, second, rows.unit(m, unit + 1));
+        for (int plane = 0; plane < Planes; ++plane) {
+          const std::int64_t unit = ((plane * groups + g) * kVectors + j + h) * 2;
+          for (int m = 0; m < R; ++m) {
+            I& a = acc[plane][m][(2 * h) % kChains];
+            a = dot16(a, first, rows.unit(m, unit));
+            I& b = acc[plane][m][(2 * h + 1) % kChains];
+            b = dot16(b, second, rows.unit(m, unit + 1));
+          }
         }
       }
     }
-    for (int m = 0; m < R; ++m) {
-      I total = acc[m][0];
-      for (int c = 1; c < kChains; ++c) total = i_add(total, acc[m][c]);
-      sum[m] = f_fma(i_to_f(total), f_set(scales[g] * rows.factor(m, g)), sum[m]);
+    for (int plane = 0; plane < Planes; ++plane) {
+      for (int m = 0; m < R; ++m) {
+        I total = acc[plane][m][0];
+        for (int c = 1; c < kChains; ++c) total = i_add(total, acc[plane][m][c]);
+        sum[m] = f_fma(i_to_f(total), f_set(scales[g] * rows.factor(m, plane * groups + g)), sum[m]);
+      }
     }
   }
   for (int m = 0; m < R; ++m) f_store(out + m * kPanelRows, sum[m]);
@@ -169,25 +261,41 @@ inline __attribute__((always_inline)) void run_float(const Rows& rows, const Wei
   for (int m = 0; m < R; ++m) f_store(out + m * kPanelRows, f_add(even_sum[m], odd_sum[m]));
 }
 
-// Unpacked form of one panel in scratch.
-struct ScratchPanel {
-  std::uint8_t* data;
-  float* scales;  // kMxfp4: [groups][16]
-};
+inline std::int64_t weight_groups(const PanelShape& shape) {
+  return shape.k_padded / (shape.kind == PackedKind::kMxfp4 ? kMxfp4Group : kWideGroup);
+}
+
+inline void unpack_mxfp4_panel(const PanelShape& shape, const std::uint8_t* from, const ScratchPanel& to) {
+  const std::int64_t groups = weight_groups(shape);
+  const std::uint8_t* elements = from + shape.scale_bytes;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const GroupScales s = group_scales(from + g * 2 * kPanelRows);
+    const bool fold = !any_above(s.left[0], kMaxByteShift) && !any_above(s.left[1], kMaxByteShift);
+    to.scales[g] = s;
+    to.folded[g] = fold ? 1 : 0;
+    for (int block = 0; block < 2; ++block) {
+      const I shift = s.left[block];
+      // (w + 12) << s becomes (w << s) + 96 in every byte of a row's lane.
+      const I offset = repeat_byte(i_sub(i_set(kByteOffset), i_sll(i_set(12), shift)));
+      for (int j = 0; j < 4; ++j) {
+        I v[2];
+        const std::int64_t vector = g * 8 + block * 4 + j;
+        prefetch(elements + vector * 64);
+        unpack_mxfp4(elements + vector * 64, v[0], v[1]);
+        for (int h = 0; h < 2; ++h) {
+          if (fold) v[h] = i_add8(i_sll(v[h], shift), offset);
+          v_store(to.data + (vector * 2 + h) * 64, v[h]);
+        }
+      }
+    }
+  }
+}
 
 inline void unpack_panel(const PackedPanels& w, std::int64_t panel, const ScratchPanel& to) {
   const std::uint8_t* from = w.data + static_cast<std::size_t>(panel) * w.shape.bytes;
-  if (w.shape.format == WeightFormat::kMxfp4) {
-    const PackedMxfp4 packed{from, from + w.shape.scale_bytes};
-    const std::int64_t groups = w.shape.k_padded / kMxfp4Block;
-    for (std::int64_t g = 0; g < groups; ++g) {
-      I v[8];
-      F scale;
-      packed.load(g, v, scale);
-      for (int j = 0; j < 8; ++j) v_store(to.data + g * 512 + 64 * j, v[j]);
-      f_store(to.scales + g * kPanelRows, scale);
-    }
-  } else if (w.shape.format == WeightFormat::kFp8) {
+  if (w.shape.kind == PackedKind::kMxfp4) {
+    unpack_mxfp4_panel(w.shape, from, to);
+  } else if (w.shape.kind == PackedKind::kFp8) {
     const PackedFp8 packed{from, Fp8Unpacker()};
     for (std::int64_t j = 0; j < w.shape.k_padded / 4; ++j) {
       I first;
@@ -200,39 +308,43 @@ inline void unpack_panel(const PackedPanels& w, std::int64_t panel, const Scratc
 }
 
 // One panel times R rows straight from packed bytes.
-template <int R>
+template <int R, int Planes>
 void panel_direct(const PackedPanels& w, std::int64_t panel, const RowPointers<R>& rows, float* out) {
   const std::uint8_t* data = w.data + static_cast<std::size_t>(panel) * w.shape.bytes;
-  switch (w.shape.format) {
-    case WeightFormat::kMxfp4:
-      run_mxfp4<R>(rows, PackedMxfp4{data, data + w.shape.scale_bytes}, w.shape.k_padded / kMxfp4Block, out);
+  const std::int64_t groups = weight_groups(w.shape);
+  switch (w.shape.kind) {
+    case PackedKind::kMxfp4:
+      mxfp4_direct<R, Planes>(rows, data, data + w.shape.scale_bytes, groups, out);
       return;
-    case WeightFormat::kFp8: {
-      const std::int64_t groups = w.shape.k_padded / kFp8Block;
-      run_fp8<R>(rows, PackedFp8{data, Fp8Unpacker()}, w.scales + panel * groups, groups, out);
+    case PackedKind::kFp8:
+      run_int16<R, Planes>(rows, PackedFp8{data, Fp8Unpacker()}, w.scales + panel * groups, groups, out);
       return;
-    }
-    case WeightFormat::kBF16:
+    case PackedKind::kInt16:
+      run_int16<R, Planes>(rows, PackedInt16{data}, w.scales + panel * groups, groups, out);
+      return;
+    case PackedKind::kBf16:
       run_float<R>(rows, PackedBf16{data}, w.shape.k_padded / 2, out);
       return;
-    case WeightFormat::kF32:
+    case PackedKind::kF32:
       run_float<R>(rows, PackedF32{data}, w.shape.k_padded / 2, out);
       return;
   }
 }
 
-// One panel times a tile of R rows; integer formats come unpacked from scratch.
-template <WeightFormat Format, int R>
+// One panel times a tile of R rows; MXFP4 and FP8 come unpacked from scratch.
+template <PackedKind Kind, int R, int Planes>
 void panel_tile(const PackedPanels& w, std::int64_t panel, const ScratchPanel& scratch, const std::uint32_t* q,
                 const float* scale, const std::int32_t* correction, float* out) {
   const RowTile<R> rows{q, scale, correction};
   const std::uint8_t* data = w.data + static_cast<std::size_t>(panel) * w.shape.bytes;
-  if constexpr (Format == WeightFormat::kMxfp4) {
-    run_mxfp4<R>(rows, ScratchMxfp4{scratch.scales, scratch.data}, w.shape.k_padded / kMxfp4Block, out);
-  } else if constexpr (Format == WeightFormat::kFp8) {
-    const std::int64_t groups = w.shape.k_padded / kFp8Block;
-    run_fp8<R>(rows, ScratchFp8{scratch.data}, w.scales + panel * groups, groups, out);
-  } else if constexpr (Format == WeightFormat::kBF16) {
+  const std::int64_t groups = weight_groups(w.shape);
+  if constexpr (Kind == PackedKind::kMxfp4) {
+    mxfp4_tile<R, Planes>(rows, scratch, groups, out);
+  } else if constexpr (Kind == PackedKind::kFp8) {
+    run_int16<R, Planes>(rows, ScratchInt16{scratch.data}, w.scales + panel * groups, groups, out);
+  } else if constexpr (Kind == PackedKind::kInt16) {
+    run_int16<R, Planes>(rows, ScratchInt16{data}, w.scales + panel * groups, groups, out);
+  } else if constexpr (Kind == PackedKind::kBf16) {
     run_float<R>(rows, PackedBf16{data}, w.shape.k_padded / 2, out);
   } else {
     run_float<R>(rows, PackedF32{data}, w.shape.k_padded / 2, out);
@@ -242,45 +354,55 @@ void panel_tile(const PackedPanels& w, std::int64_t panel, const ScratchPanel& s
 using TileFunction = void (*)(const PackedPanels&, std::int64_t, const ScratchPanel&, const std::uint32_t*, const float*,
                               const std::int32_t*, float*);
 
-// table[r - 1] multiplies r rows.
-template <WeightFormat Format, int Max>
+// functions[r - 1] multiplies r rows.
+template <PackedKind Kind, int Max, int Planes>
 struct TileTable {
   TileFunction functions[Max];
   TileTable() { fill<1>(); }
   template <int R>
   void fill() {
-    functions[R - 1] = &panel_tile<Format, R>;
+    functions[R - 1] = &panel_tile<Kind, R, Planes>;
     if constexpr (R < Max) fill<R + 1>();
   }
 };
 
-inline int tile_rows(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kMxfp4:
+// Two planes double the accumulators of the int16 kernels.
+constexpr int kRowsInt16Exact = kRowsInt16 / 2 > 0 ? kRowsInt16 / 2 : 1;
+
+inline int tile_rows(const PanelShape& shape) {
+  switch (shape.kind) {
+    case PackedKind::kMxfp4:
       return kRowsMxfp4;
-    case WeightFormat::kFp8:
-      return kRowsFp8;
-    case WeightFormat::kBF16:
-      return kRowsFloat;
-    case WeightFormat::kF32:
+    case PackedKind::kFp8:
+    case PackedKind::kInt16:
+      return shape.planes == 1 ? kRowsInt16 : kRowsInt16Exact;
+    case PackedKind::kBf16:
+    case PackedKind::kF32:
       return kRowsFloat;
   }
   return 1;
 }
 
-inline TileFunction tile_function(WeightFormat format, int rows) {
-  static const TileTable<WeightFormat::kMxfp4, kRowsMxfp4> mxfp4;
-  static const TileTable<WeightFormat::kFp8, kRowsFp8> fp8;
-  static const TileTable<WeightFormat::kBF16, kRowsFloat> bf16;
-  static const TileTable<WeightFormat::kF32, kRowsFloat> f32;
-  switch (format) {
-    case WeightFormat::kMxfp4:
-      return mxfp4.functions[rows - 1];
-    case WeightFormat::kFp8:
-      return fp8.functions[rows - 1];
-    case WeightFormat::kBF16:
+inline TileFunction tile_function(const PanelShape& shape, int rows) {
+  static const TileTable<PackedKind::kMxfp4, kRowsMxfp4, 1> mxfp4;
+  static const TileTable<PackedKind::kMxfp4, kRowsMxfp4, 2> mxfp4_exact;
+  static const TileTable<PackedKind::kFp8, kRowsInt16, 1> fp8;
+  static const TileTable<PackedKind::kFp8, kRowsInt16Exact, 2> fp8_exact;
+  static const TileTable<PackedKind::kInt16, kRowsInt16, 1> int16;
+  static const TileTable<PackedKind::kInt16, kRowsInt16Exact, 2> int16_exact;
+  static const TileTable<PackedKind::kBf16, kRowsFloat, 1> bf16;
+  static const TileTable<PackedKind::kF32, kRowsFloat, 1> f32;
+  const bool exact = shape.planes == 2;
+  switch (shape.kind) {
+    case PackedKind::kMxfp4:
+      return exact ? mxfp4_exact.functions[rows - 1] : mxfp4.functions[rows - 1];
+    case PackedKind::kFp8:
+      return exact ? fp8_exact.functions[rows - 1] : fp8.functions[rows - 1];
+    case PackedKind::kInt16:
+      return exact ? int16_exact.functions[rows - 1] : int16.functions[rows - 1];
+    case PackedKind::kBf16:
       return bf16.functions[rows - 1];
-    case WeightFormat::kF32:
+    case PackedKind::kF32:
       return f32.functions[rows - 1];
   }
   return nullptr;
@@ -305,25 +427,23 @@ inline F f_exp(F x) {
 
 // silu(g) * u
 inline F f_gated(F g, F u) {
-  const F e = f_exp(f_sub(f_zero(), f_abs(g)));           // in (0, 1]
+  const F e = f_exp(f_sub(f_zero(), f_abs(g)));            // in (0, 1]
   const F numerator = f_nonneg_select(g, f_set(1.0f), e);  // sigmoid(g) = num / (1 + e), without overflow
   return f_mul(f_mul(g, f_div(numerator, f_add(f_set(1.0f), e))), u);
 }
 
 // Writes the results of one panel ([rows][16], or gate and up of a pair) where the epilogue says.
-inline void finish_rows(const GemmArgs& args, std::int64_t panel, int row_begin, int rows, const float* result,
-                        const float* up) {
+inline void finish_rows(const GemmArgs& args, std::int64_t panel, int rows, const float* result, const float* up) {
   const std::int64_t column = panel * kPanelRows;
   const int width = static_cast<int>(args.w.rows - column < kPanelRows ? args.w.rows - column : kPanelRows);
   for (int m = 0; m < rows; ++m) {
-    const int row = row_begin + m;
     const float* from = result + m * kPanelRows;
     if (args.epilogue == Epilogue::kGatedSilu) {
-      float* to = args.out + static_cast<std::size_t>(row) * args.out_stride + panel / 2 * kPanelRows;
+      float* to = args.out + static_cast<std::size_t>(m) * args.out_stride + panel / 2 * kPanelRows;
       f_store(to, f_gated(f_load(from), f_load(up + m * kPanelRows)));
       continue;
     }
-    const int target = args.epilogue == Epilogue::kAddScaled ? args.scatter[row] : row;
+    const int target = args.epilogue == Epilogue::kAddScaled ? args.scatter[m] : m;
     float* to = args.out + static_cast<std::size_t>(target) * args.out_stride + column;
     if (width == kPanelRows) {
       const F v = f_load(from);
@@ -332,7 +452,7 @@ inline void finish_rows(const GemmArgs& args, std::int64_t panel, int row_begin,
       } else if (args.epilogue == Epilogue::kAdd) {
         f_store(to, f_add(f_load(to), v));
       } else {
-        f_store(to, f_fma(f_set(args.row_scale[row]), v, f_load(to)));
+        f_store(to, f_fma(f_set(args.row_scale[m]), v, f_load(to)));
       }
       continue;
     }
@@ -342,37 +462,38 @@ inline void finish_rows(const GemmArgs& args, std::int64_t panel, int row_begin,
       } else if (args.epilogue == Epilogue::kAdd) {
         to[i] += from[i];
       } else {
-        to[i] = __builtin_fmaf(args.row_scale[row], from[i], to[i]);
+        to[i] = __builtin_fmaf(args.row_scale[m], from[i], to[i]);
       }
     }
   }
 }
 
-template <int R>
+template <int R, int Planes>
 void gemm_direct(const GemmArgs& args) {
   RowPointers<R> rows;
   for (int m = 0; m < R; ++m) {
     const auto source = static_cast<std::size_t>(args.gather != nullptr ? args.gather[m] : m);
     rows.q[m] = args.x.q + source * args.x.q_stride;
     rows.scale[m] = args.x.scale + source * args.x.scale_stride;
-    rows.correction[m] = args.x.correction + source * args.x.scale_stride;
+    rows.correction[m] = args.x.correction + source * args.x.correction_stride;
   }
   alignas(64) float result[2][R * kPanelRows];
   const bool gated = args.epilogue == Epilogue::kGatedSilu;
   for (std::int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
-    panel_direct<R>(args.w, panel, rows, result[0]);
-    if (gated) panel_direct<R>(args.w, ++panel, rows, result[1]);
-    finish_rows(args, panel, 0, R, result[0], result[1]);
+    panel_direct<R, Planes>(args.w, panel, rows, result[0]);
+    if (gated) panel_direct<R, Planes>(args.w, ++panel, rows, result[1]);
+    finish_rows(args, panel, R, result[0], result[1]);
   }
 }
 
-// Copies `rows` rows of units into tile order.
-inline void interleave(const std::uint32_t* from, std::size_t stride, const std::int32_t* gather, int first, int rows,
-                       std::size_t units, std::uint32_t* to) {
+// Copies `rows` rows of 4-byte units into tile order.
+inline void interleave(const void* from, std::size_t stride, const std::int32_t* gather, int first, int rows,
+                       std::size_t units, void* to) {
+  auto* out = static_cast<std::uint32_t*>(to);
   for (int m = 0; m < rows; ++m) {
     const auto source = static_cast<std::size_t>(gather != nullptr ? gather[first + m] : first + m);
-    const std::uint32_t* row = from + source * stride;
-    for (std::size_t i = 0; i < units; ++i) to[i * static_cast<std::size_t>(rows) + static_cast<std::size_t>(m)] = row[i];
+    const std::uint32_t* row = static_cast<const std::uint32_t*>(from) + source * stride;
+    for (std::size_t i = 0; i < units; ++i) out[i * static_cast<std::size_t>(rows) + static_cast<std::size_t>(m)] = row[i];
   }
 }
 
@@ -380,23 +501,33 @@ inline void gemm_tiled(const GemmArgs& args) {
   const PanelShape& shape = args.w.shape;
   const std::size_t units = act_units(shape);
   const std::size_t groups = act_groups(shape);
-  const auto round_up = [](std::size_t x) { return (x + 63) / 64 * 64; };
+  const std::size_t corrections = act_corrections(shape);
+  const auto count = static_cast<std::size_t>(args.rows);
+  const auto panel_groups = static_cast<std::size_t>(weight_groups(shape));
   std::uint8_t* at = args.scratch;
+  const auto take = [&at](std::size_t bytes) {
+    std::uint8_t* p = at;
+    at += (bytes + 63) / 64 * 64;
+    return p;
+  };
   ScratchPanel scratch{};
-  scratch.data = at;
-  at += round_up(static_cast<std::size_t>(shape.k_padded) * kPanelRows * 2);
-  scratch.scales = reinterpret_cast<float*>(at);
-  at += round_up(groups * kPanelRows * sizeof(float));
+  if (shape.kind == PackedKind::kMxfp4 || shape.kind == PackedKind::kFp8) {
+    scratch.data = take(static_cast<std::size_t>(shape.k_padded) * kPanelRows * 2);
+  }
+  if (shape.kind == PackedKind::kMxfp4) {
+    scratch.scales = reinterpret_cast<GroupScales*>(take(panel_groups * sizeof(GroupScales)));
+    scratch.folded = take(panel_groups);
+  }
   // Results of one panel for all rows; a gated pair keeps the gate results while the up panel is multiplied.
-  auto* result = reinterpret_cast<float*>(at);
-  float* up = result + static_cast<std::size_t>(args.rows) * kPanelRows;
-  auto* q = reinterpret_cast<std::uint32_t*>(up + static_cast<std::size_t>(args.rows) * kPanelRows);
+  auto* result = reinterpret_cast<float*>(take(count * kPanelRows * sizeof(float)));
+  auto* up = reinterpret_cast<float*>(take(count * kPanelRows * sizeof(float)));
+  auto* q = reinterpret_cast<std::uint32_t*>(take(units * count * 4));
+  auto* scale = reinterpret_cast<float*>(take(groups * count * 4));
+  auto* correction = reinterpret_cast<std::int32_t*>(take(corrections * count * 4));
 
   // Tiles of nearly equal height: a last tile of one row would run at the speed of its weight loads.
-  const int limit = tile_rows(shape.format);
+  const int limit = tile_rows(shape);
   const int tiles = (args.rows + limit - 1) / limit;
-  auto* scale = reinterpret_cast<float*>(q + units * static_cast<std::size_t>(args.rows));
-  auto* correction = reinterpret_cast<std::int32_t*>(scale + groups * static_cast<std::size_t>(args.rows));
   const auto tile_begin = [&](int tile) {
     return static_cast<int>(static_cast<std::int64_t>(args.rows) * tile / tiles);
   };
@@ -405,14 +536,9 @@ inline void gemm_tiled(const GemmArgs& args) {
     const int rows = tile_begin(tile + 1) - first;
     const auto offset = static_cast<std::size_t>(first);
     interleave(args.x.q, args.x.q_stride, args.gather, first, rows, units, q + units * offset);
-    if (groups > 0) {
-      interleave(reinterpret_cast<const std::uint32_t*>(args.x.scale), args.x.scale_stride, args.gather, first, rows,
-                 groups, reinterpret_cast<std::uint32_t*>(scale + groups * offset));
-    }
-    if (shape.format == WeightFormat::kMxfp4) {
-      interleave(reinterpret_cast<const std::uint32_t*>(args.x.correction), args.x.scale_stride, args.gather, first, rows,
-                 groups, reinterpret_cast<std::uint32_t*>(correction + groups * offset));
-    }
+    interleave(args.x.scale, args.x.scale_stride, args.gather, first, rows, groups, scale + groups * offset);
+    interleave(args.x.correction, args.x.correction_stride, args.gather, first, rows, corrections,
+               correction + corrections * offset);
   }
 
   const auto multiply = [&](std::int64_t panel, float* out) {
@@ -420,33 +546,42 @@ inline void gemm_tiled(const GemmArgs& args) {
     for (int tile = 0; tile < tiles; ++tile) {
       const int first = tile_begin(tile);
       const auto offset = static_cast<std::size_t>(first);
-      tile_function(shape.format, tile_begin(tile + 1) - first)(args.w, panel, scratch, q + units * offset,
-                                                                scale + groups * offset, correction + groups * offset,
-                                                                out + offset * kPanelRows);
+      tile_function(shape, tile_begin(tile + 1) - first)(args.w, panel, scratch, q + units * offset,
+                                                         scale + groups * offset, correction + corrections * offset,
+                                                         out + offset * kPanelRows);
     }
   };
   const bool gated = args.epilogue == Epilogue::kGatedSilu;
   for (std::int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
     multiply(panel, result);
     if (gated) multiply(++panel, up);
-    finish_rows(args, panel, 0, args.rows, result, up);
+    finish_rows(args, panel, args.rows, result, up);
   }
 }
 
-inline void gemm(const GemmArgs& args) {
+template <int Planes>
+void gemm_planes(const GemmArgs& args) {
   switch (args.rows) {
     case 0:
       return;
     case 1:
-      return gemm_direct<1>(args);
+      return gemm_direct<1, Planes>(args);
     case 2:
-      return gemm_direct<2>(args);
+      return gemm_direct<2, Planes>(args);
     case 3:
-      return gemm_direct<3>(args);
+      return gemm_direct<3, Planes>(args);
     case 4:
-      return gemm_direct<4>(args);
+      return gemm_direct<4, Planes>(args);
     default:
       return gemm_tiled(args);
+  }
+}
+
+inline void gemm(const GemmArgs& args) {
+  if (args.w.shape.planes == 2) {
+    gemm_planes<2>(args);
+  } else {
+    gemm_planes<1>(args);
   }
 }
 

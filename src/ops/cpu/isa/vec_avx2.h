@@ -16,7 +16,7 @@ struct I {
 
 // 16 registers of 8 lanes: two rows at a time.
 inline constexpr int kRowsMxfp4 = 2;
-inline constexpr int kRowsFp8 = 3;
+inline constexpr int kRowsInt16 = 3;
 inline constexpr int kRowsFloat = 2;
 inline constexpr int kRowsQk = 4;
 inline constexpr int kRowsPv = 2;
@@ -89,14 +89,31 @@ inline F f_keep(F x, int first, int last) {
 inline I i_zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 inline I i_set(std::int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 inline I i_add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+inline I i_sub(I x, I y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
+inline I i_min(I x, I y) { return {_mm256_min_epi32(x.a, y.a), _mm256_min_epi32(x.b, y.b)}; }
+inline I i_max(I x, I y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
+inline I i_sll(I x, I n) { return {_mm256_sllv_epi32(x.a, n.a), _mm256_sllv_epi32(x.b, n.b)}; }
+inline I i_sra(I x, I n) { return {_mm256_srav_epi32(x.a, n.a), _mm256_srav_epi32(x.b, n.b)}; }
+inline I i_add8(I x, I y) { return {_mm256_add_epi8(x.a, y.a), _mm256_add_epi8(x.b, y.b)}; }
+inline bool any_above(I x, std::int32_t limit) {
+  const __m256i l = _mm256_set1_epi32(limit);
+  const __m256i m = _mm256_or_si256(_mm256_cmpgt_epi32(x.a, l), _mm256_cmpgt_epi32(x.b, l));
+  return _mm256_testz_si256(m, m) == 0;
+}
 inline F i_to_f(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
 
 inline I dot8(I acc, I w, std::uint32_t act) {
   const __m256i a = _mm256_set1_epi32(static_cast<std::int32_t>(act));
   const __m256i ones = _mm256_set1_epi16(1);
-  // Weights are at most 24, so the pair sums of vpmaddubsw (at most 2 * 24 * 127) do not saturate.
-  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(_mm256_maddubs_epi16(w.a, a), ones)),
-          _mm256_add_epi32(acc.b, _mm256_madd_epi16(_mm256_maddubs_epi16(w.b, a), ones))};
+  const __m256i even = _mm256_set1_epi16(0xFF);
+  // Weights with offset 96 reach 192, and a pair sum of vpmaddubsw would saturate (2 * 192 * 127 > 32767): even and odd
+  // bytes are multiplied apart.
+  const auto half = [&](__m256i sum, __m256i x) {
+    const __m256i low = _mm256_maddubs_epi16(_mm256_and_si256(x, even), a);
+    const __m256i high = _mm256_maddubs_epi16(_mm256_andnot_si256(even, x), a);
+    return _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, ones)));
+  };
+  return {half(acc.a, w.a), half(acc.b, w.b)};
 }
 inline I dot16(I acc, I w, std::uint32_t act) {
   const __m256i a = _mm256_set1_epi32(static_cast<std::int32_t>(act));
@@ -131,10 +148,17 @@ inline void bf16_pairs(const void* p, F& low, F& high) {
   high = {_mm256_castsi256_ps(_mm256_and_si256(v.a, mask)), _mm256_castsi256_ps(_mm256_and_si256(v.b, mask))};
 }
 
-inline F e8m0_factors(const std::uint8_t* p) {
+inline I load_bytes(const std::uint8_t* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 23)),
-          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)), 23))};
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+inline F exponent_factor(I codes) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(codes.a, 23)), _mm256_castsi256_ps(_mm256_slli_epi32(codes.b, 23))};
+}
+inline I repeat_byte(I x) {
+  const __m256i order =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+  return {_mm256_shuffle_epi8(x.a, order), _mm256_shuffle_epi8(x.b, order)};
 }
 
 inline void unpack_mxfp4(const std::uint8_t* p, I& low, I& high) {

@@ -15,7 +15,7 @@ using I = __m512i;
 // Rows of a register tile: accumulators, their fp32 sums, weights and temporaries fit 32 registers, and there are
 // enough independent chains to cover the latency of the dot instructions (5 to 6 cycles, up to 2 a cycle).
 inline constexpr int kRowsMxfp4 = 8;
-inline constexpr int kRowsFp8 = 12;
+inline constexpr int kRowsInt16 = 12;
 inline constexpr int kRowsFloat = 12;
 inline constexpr int kRowsQk = 8;
 inline constexpr int kRowsPv = 8;
@@ -50,6 +50,13 @@ inline F f_keep(F x, int first, int last) {
 inline I i_zero() { return _mm512_setzero_si512(); }
 inline I i_set(std::int32_t x) { return _mm512_set1_epi32(x); }
 inline I i_add(I a, I b) { return _mm512_add_epi32(a, b); }
+inline I i_sub(I a, I b) { return _mm512_sub_epi32(a, b); }
+inline I i_min(I a, I b) { return _mm512_min_epi32(a, b); }
+inline I i_max(I a, I b) { return _mm512_max_epi32(a, b); }
+inline I i_sll(I a, I n) { return _mm512_sllv_epi32(a, n); }
+inline I i_sra(I a, I n) { return _mm512_srav_epi32(a, n); }
+inline I i_add8(I a, I b) { return _mm512_add_epi8(a, b); }
+inline bool any_above(I a, std::int32_t limit) { return _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(limit)) != 0; }
 inline F i_to_f(I a) { return _mm512_cvtepi32_ps(a); }
 
 // acc + sum of 4 (unsigned weight byte x signed activation byte).
@@ -76,10 +83,16 @@ inline void bf16_pairs(const void* p, F& low, F& high) {
   high = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<std::int32_t>(0xFFFF0000u))));
 }
 
-// 16 e8m0 codes (already decremented) to fp32 factors.
-inline F e8m0_factors(const std::uint8_t* p) {
-  const I wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 23));
+// 16 bytes to 32-bit lanes.
+inline I load_bytes(const std::uint8_t* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// 2^(code - 127) of e8m0 codes in 32-bit lanes.
+inline F exponent_factor(I codes) { return _mm512_castsi512_ps(_mm512_slli_epi32(codes, 23)); }
+// The low byte of every 32-bit lane in all four bytes of the lane.
+inline I repeat_byte(I x) {
+  const I order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+  return _mm512_shuffle_epi8(x, order);
 }
 
 // E2M1 codes to 2 * value + 12, by nibble.
