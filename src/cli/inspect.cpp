@@ -18,7 +18,7 @@ struct InspectOptions {
 };
 
 int run_inspect(const InspectOptions& options) {
-  const Result<InspectReport> report = inspect_checkpoint(options.directory, {.mtp = true});
+  const Result<InspectReport> report = inspect_checkpoint(options.directory, {});
   if (!report) return report_error(report.error());
   if (options.json) {
     fmt::print("{}\n", json::serialize(to_json(*report)));

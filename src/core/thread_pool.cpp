@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <chrono>
+#include <span>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,22 +19,25 @@ void pause_cpu() {
 #endif
 }
 
-// The CPUs of the process's affinity mask, in order.
-std::vector<int> allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
+// The CPUs this process was given, in order. Asked once: later the calling thread may itself be bound to one.
+const std::vector<int>& allowed_cpus() {
+  static const std::vector<int> cpus = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    std::vector<int> found;
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) return found;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) found.push_back(cpu);
+    }
+    return found;
+  }();
   return cpus;
 }
 
-void pin_thread(pthread_t thread, int cpu) {
+void bind_thread(pthread_t thread, std::span<const int> cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
   // Best effort: a container may forbid it, and the pool works unpinned.
   (void)pthread_setaffinity_np(thread, sizeof(set), &set);
 }
@@ -47,14 +51,17 @@ int available_cpus() {
 
 ThreadPool::ThreadPool(const Options& options) : spin_us_(options.spin_us) {
   const int threads = options.threads < 1 ? 1 : options.threads;
-  const std::vector<int> cpus = allowed_cpus();
+  const std::vector<int>& cpus = allowed_cpus();
   // Pinning more threads than CPUs would stack two on one CPU; leave those to the kernel.
   const bool pin = options.pin && static_cast<std::size_t>(threads) <= cpus.size() && threads > 1;
   // An unpinned caller may be put on a worker's CPU, where the two wait for each other by turns of a scheduler tick.
-  if (pin) pin_thread(pthread_self(), cpus.front());
+  if (pin) bind_thread(pthread_self(), {cpus.data(), 1});
   for (int worker = 1; worker < threads; ++worker) {
     workers_.emplace_back([this, worker] { work(worker); });
-    if (pin) pin_thread(workers_.back().native_handle(), cpus[static_cast<std::size_t>(worker)]);
+    // A new thread inherits the binding of its maker, so that a free one has to be set free.
+    const std::span<const int> own =
+        pin ? std::span<const int>(cpus.data() + worker, 1) : std::span<const int>(cpus);
+    bind_thread(workers_.back().native_handle(), own);
   }
 }
 

@@ -187,27 +187,39 @@ void CpuKv::gather_tile(const CpuKernels& kernels, std::span<const std::int32_t>
                         float* k_scale, float* v_scale) const {
   const auto qk = static_cast<std::size_t>(spec().qk_dim);
   const auto width = static_cast<std::size_t>(spec().v_dim);
-  const bool whole = base >= first && base + kTileKeys <= last;
-  if (whole && interleaved_) {  // FP8 in kernel order already: one straight conversion
+  if (interleaved_) {  // one page, in kernel order already
     const std::int32_t page = pages[static_cast<std::size_t>(base / spec().page_size)];
+    MIMO_DCHECK(page >= 0, "position {} has no page", base);
     const int offset = static_cast<int>(base % spec().page_size);
     const std::size_t slot = head_slot(page, head);
-    kernels.fp8_to_bf16(keys_.data() + slot * k_elements_ + k_index(offset, 0), static_cast<std::int64_t>(qk * kTileKeys), k);
-    kernels.fp8_to_bf16(values_.data() + slot * v_elements_ + v_index(offset, 0),
-                        static_cast<std::int64_t>(width * kTileKeys), v);
+    const auto lowest = static_cast<int>(std::clamp<std::int64_t>(first - base, 0, kTileKeys));
+    const auto highest = static_cast<int>(std::clamp<std::int64_t>(last - base, 0, kTileKeys));
+    const std::size_t k_at = slot * k_elements_ + k_index(offset, 0);
+    const std::size_t v_at = slot * v_elements_ + v_index(offset, 0);
+    // Masked keys have weight zero, but zero times what a freed page may hold (NaN) is not zero.
+    if (element_ == 2) {
+      kernels.mask_tile(keys_.as<std::uint16_t>() + k_at, values_.as<std::uint16_t>() + v_at, spec().qk_dim, spec().v_dim,
+                        lowest, highest, k, v);
+      return;
+    }
+    kernels.fp8_to_bf16(keys_.data() + k_at, static_cast<std::int64_t>(qk * kTileKeys), k);
+    kernels.fp8_to_bf16(values_.data() + v_at, static_cast<std::int64_t>(width * kTileKeys), v);
     const float* scales = scales_.as<float>() + slot * 2 * static_cast<std::size_t>(spec().page_size) + offset;
-    std::memcpy(k_scale, scales, kTileKeys * sizeof(float));
-    std::memcpy(v_scale, scales + spec().page_size, kTileKeys * sizeof(float));
+    for (int t = 0; t < kTileKeys; ++t) {
+      const bool valid = t >= lowest && t < highest;
+      k_scale[t] = valid ? scales[t] : 0.0f;
+      v_scale[t] = valid ? scales[spec().page_size + t] : 0.0f;
+    }
+    if (highest - lowest < kTileKeys) {
+      kernels.mask_tile(k, v, spec().qk_dim, spec().v_dim, lowest, highest, k, v);
+    }
     return;
   }
-  const std::size_t k_step = interleaved_ ? 2 * kTileKeys : 2;  // elements from a dim pair to the next
-  const std::size_t v_step = interleaved_ ? 2 : 1;
   for (int t = 0; t < kTileKeys; ++t) {
     const std::int64_t position = base + t;
     std::uint16_t* k_out = k + 2 * t;
     std::uint16_t* v_out = v + t / 2 * (2 * width) + t % 2;
     if (position < first || position >= last) {
-      // Masked keys have weight zero, but zero times what a freed page may hold (NaN) is not zero.
       for (std::size_t d = 0; d < qk; d += 2) std::memset(k_out + d * kTileKeys, 0, 4);
       for (std::size_t d = 0; d < width; ++d) v_out[2 * d] = 0;
       k_scale[t] = v_scale[t] = 0.0f;
@@ -219,21 +231,17 @@ void CpuKv::gather_tile(const CpuKernels& kernels, std::span<const std::int32_t>
     const std::size_t slot = head_slot(page, head);
     if (element_ == 2) {
       const std::uint16_t* keys = keys_.as<std::uint16_t>() + slot * k_elements_ + k_index(offset, 0);
-      for (std::size_t d = 0; d < qk / 2; ++d) std::memcpy(k_out + d * 2 * kTileKeys, keys + d * k_step, 4);
+      for (std::size_t d = 0; d < qk / 2; ++d) std::memcpy(k_out + d * 2 * kTileKeys, keys + d * 2, 4);
       const std::uint16_t* values = values_.as<std::uint16_t>() + slot * v_elements_ + v_index(offset, 0);
-      for (std::size_t d = 0; d < width; ++d) v_out[2 * d] = values[d * v_step];
+      for (std::size_t d = 0; d < width; ++d) v_out[2 * d] = values[d];
       continue;
     }
     const std::uint8_t* keys = keys_.data() + slot * k_elements_ + k_index(offset, 0);
     const std::uint8_t* values = values_.data() + slot * v_elements_ + v_index(offset, 0);
-    // A token's bytes, made contiguous, then converted together.
-    std::uint8_t codes[kMaxHeadWidth];
     std::uint16_t converted[kMaxHeadWidth];
-    for (std::size_t d = 0; d < qk / 2; ++d) std::memcpy(codes + 2 * d, keys + d * k_step, 2);
-    kernels.fp8_to_bf16(codes, static_cast<std::int64_t>(qk), converted);
+    kernels.fp8_to_bf16(keys, static_cast<std::int64_t>(qk), converted);
     for (std::size_t d = 0; d < qk / 2; ++d) std::memcpy(k_out + d * 2 * kTileKeys, converted + 2 * d, 4);
-    for (std::size_t d = 0; d < width; ++d) codes[d] = values[d * v_step];
-    kernels.fp8_to_bf16(codes, static_cast<std::int64_t>(width), converted);
+    kernels.fp8_to_bf16(values, static_cast<std::int64_t>(width), converted);
     for (std::size_t d = 0; d < width; ++d) v_out[2 * d] = converted[d];
     const float* scales = scales_.as<float>() + slot * 2 * static_cast<std::size_t>(spec().page_size) + offset;
     k_scale[t] = scales[0];

@@ -40,11 +40,11 @@ class CpuOps final : public Ops {
         fmt::format("instruction set: {} ({})", cpu_level_name(kernels_.level), cpu_description()),
         fmt::format("threads: {}", pool_.threads()),
         fmt::format("MXFP4 weights: {} x int8 activations, groups of 32",
-                    kernels_.level == CpuLevel::kAvx512 ? "vpdpbusd" : "vpmaddubsw"),
+                    kernels_.level != CpuLevel::kAvx2 ? "vpdpbusd" : "vpmaddubsw"),
         fmt::format("FP8 weights: {} x 11-bit activations, groups of 128",
-                    kernels_.level == CpuLevel::kAvx512 ? "vpdpwssd" : "vpmaddwd"),
+                    kernels_.level != CpuLevel::kAvx2 ? "vpdpwssd" : "vpmaddwd"),
         std::string("BF16 weights: fp32 multiply-add"),
-        fmt::format("attention: {}", kernels_.level == CpuLevel::kAvx512 ? "vdpbf16ps, fp32 softmax"
+        fmt::format("attention: {}", kernels_.level != CpuLevel::kAvx2 ? "vdpbf16ps, fp32 softmax"
                                                                         : "fp32 multiply-add of bf16 values"),
     };
   }

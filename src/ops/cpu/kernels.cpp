@@ -77,7 +77,15 @@ std::size_t attention_scratch_bytes(int queries, int qk_dim) {
 }
 
 const CpuKernels& cpu_kernels(CpuLevel level) {
-  return level == CpuLevel::kAvx512 ? avx512_kernels() : avx2_kernels();
+  switch (level) {
+    case CpuLevel::kAvx2:
+      return avx2_kernels();
+    case CpuLevel::kAvx512:
+      return avx512_kernels();
+    case CpuLevel::kAvx512Fp16:
+      return avx512fp16_kernels();
+  }
+  return avx2_kernels();
 }
 
 }  // namespace mimo

@@ -107,6 +107,11 @@ struct CpuKernels {
   // bf16 values (exact) of E4M3 codes.
   void (*fp8_to_bf16)(const std::uint8_t* x, std::int64_t count, std::uint16_t* out);
 
+  // Copies a K tile [qk_dim / 2][16][2] and a V tile [8][v_dim][2] with zeros for keys outside [first, last). Source and
+  // destination may be the same.
+  void (*mask_tile)(const std::uint16_t* k, const std::uint16_t* v, int qk_dim, int v_dim, int first, int last,
+                    std::uint16_t* k_out, std::uint16_t* v_out);
+
   void (*attention_chunk)(const AttentionChunk& chunk);
 
   // Merges a later partial result into (max, sum, out[v_dim]).
@@ -119,6 +124,7 @@ struct CpuKernels {
 
 const CpuKernels& avx2_kernels();
 const CpuKernels& avx512_kernels();
+const CpuKernels& avx512fp16_kernels();
 const CpuKernels& cpu_kernels(CpuLevel level);
 
 }  // namespace mimo

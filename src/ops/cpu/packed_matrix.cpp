@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/check.h"
@@ -76,17 +77,33 @@ void pack_fp8(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
 }
 
 void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
-  const auto groups = static_cast<std::size_t>(shape.k / kMxfp4Block);
-  const auto padded_groups = static_cast<std::size_t>(shape.k_padded / kMxfp4Block);
   std::memset(out, 0, shape.scale_bytes);
+  std::uint8_t* lines = out + kVector;
+  const auto groups = static_cast<std::size_t>(shape.k_padded / kMxfp4Group);
+  const auto blocks = static_cast<std::size_t>(shape.k / kMxfp4Block);
+  const auto code_of = [&](const RowSource& row, std::size_t block) -> int {
+    // A padding block takes its neighbour's scale, so that the pair needs no shift.
+    const std::uint8_t code = row.scales_u8[std::min(block, blocks - 1)];
+    return code == 0 ? 0 : code - 1;
+  };
+  bool wide = false;
+  for (const RowSource& row : rows) {
+    if (row.data == nullptr) continue;
+    for (std::size_t g = 0; g < groups; ++g) {
+      wide = wide || std::abs(code_of(row, 2 * g) - code_of(row, 2 * g + 1)) > kMxfp4MaxShift;
+    }
+  }
+  out[0] = wide ? 1 : 0;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r].data == nullptr) continue;
     for (std::size_t g = 0; g < groups; ++g) {
-      const std::uint8_t code = rows[r].scales_u8[g];
-      out[g * kPanelRows + r] = code == 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(code - 1);
+      const int a = code_of(rows[r], 2 * g);
+      const int b = code_of(rows[r], 2 * g + 1);
+      const int unit = std::min(a, b);
+      std::uint8_t* line = lines + g * 2 * kPanelRows + r;
+      line[0] = static_cast<std::uint8_t>(wide ? a : unit);
+      line[kPanelRows] = static_cast<std::uint8_t>(wide ? b : (a - unit) | (b - unit) << 4);
     }
-    // A padding block takes its neighbour's scale, so that the pair needs no shift.
-    for (std::size_t g = groups; g < padded_groups; ++g) out[g * kPanelRows + r] = out[(g - 1) * kPanelRows + r];
   }
   std::uint8_t* elements = out + shape.scale_bytes;
   const auto vectors = static_cast<std::size_t>(shape.k / 8);
@@ -186,8 +203,8 @@ PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision prec
       shape.bytes = elements;
       break;
     case PackedKind::kMxfp4: {
-      const auto scales = static_cast<std::size_t>(shape.k_padded / kMxfp4Block * kPanelRows);
-      shape.scale_bytes = (scales + kVector - 1) / kVector * kVector;
+      const auto lines = static_cast<std::size_t>(shape.k_padded / kMxfp4Group * 2 * kPanelRows);
+      shape.scale_bytes = kVector + (lines + kVector - 1) / kVector * kVector;
       shape.bytes = shape.scale_bytes + elements / 2;
       break;
     }

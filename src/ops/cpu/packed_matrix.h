@@ -11,9 +11,13 @@
 //   kFp8    vector j:  columns 4j..4j+3 of 16 rows; 16-byte lane q holds rows 4q..4q+3: first (4j, 4j+1) of each row,
 //           then (4j+2, 4j+3) of each row, which is the order a byte-to-word unpack wants. Scales apart:
 //           [panel][K/128] floats. A panel never straddles two scale blocks: rows come in multiples of 16.
-//   kMxfp4  first [K/32][16] scale bytes (e8m0 code - 1: the halving that pays for the doubled integer elements),
-//           padded to 64 bytes, then vector j: columns 8j..8j+7 of 16 rows; byte 4r+t holds column 8j+t in the low and
-//           8j+4+t in the high nibble.
+//   kMxfp4  first a vector whose byte 0 is 1 for a wide panel (below); then for each group of 64 columns two lines of 16
+//           bytes, one byte a row, padded to 64 in all; then vector j: columns 8j..8j+7 of 16 rows; byte 4r+t holds
+//           column 8j+t in the low and 8j+4+t in the high nibble.
+//           The two blocks of a group are added as integers in units of their smaller scale. Line 0 is that scale
+//           (e8m0 code - 1: the halving that pays for the doubled integer elements), line 1 the left shifts of the two
+//           block sums (low and high nibble, at most 14). A wide panel has a pair of blocks further apart; its lines
+//           are the two codes themselves and the kernels work the shifts out.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +37,10 @@ enum class PackedKind : std::uint8_t { kF32, kBf16, kInt16, kFp8, kMxfp4 };
 // Columns that share one activation scale.
 inline constexpr int kWideGroup = 128;   // kInt16, kFp8
 inline constexpr int kMxfp4Group = 64;   // kMxfp4: two scale blocks
+
+// Two blocks whose scales differ by up to this power of two are added exactly in int32 (|sum| < 2^16 before the shift);
+// beyond it the low bits of the smaller one are dropped.
+inline constexpr int kMxfp4MaxShift = 14;
 
 // Columns are padded to a multiple of this.
 constexpr std::int64_t packed_k_step(PackedKind kind) {

@@ -212,5 +212,19 @@ inline void fp8_to_bf16(const std::uint8_t* x, std::int64_t count, std::uint16_t
   }
 }
 
+inline void mask_tile(const std::uint16_t* k, const std::uint16_t* v, int qk_dim, int v_dim, int first, int last,
+                      std::uint16_t* k_out, std::uint16_t* v_out) {
+  alignas(64) std::uint32_t lanes[kTileKeys];
+  for (int t = 0; t < kTileKeys; ++t) lanes[t] = t >= first && t < last ? 0xFFFFFFFFu : 0u;
+  const I keep = v_load(lanes);
+  for (int d = 0; d < qk_dim / 2; ++d) v_store(k_out + d * 32, i_and(v_load(k + d * 32), keep));
+  for (int pair = 0; pair < kTileKeys / 2; ++pair) {
+    const std::uint32_t both = (lanes[2 * pair] & 0xFFFFu) | (lanes[2 * pair + 1] & 0xFFFF0000u);
+    const I mask = i_set(static_cast<std::int32_t>(both));
+    const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(pair) * v_dim * 2;
+    for (int d = 0; d < v_dim * 2; d += 32) v_store(v_out + row + d, i_and(v_load(v + row + d), mask));
+  }
+}
+
 }  // namespace
 }  // namespace mimo::MIMO_ISA

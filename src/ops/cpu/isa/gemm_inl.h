@@ -44,40 +44,42 @@ inline float as_float(std::uint32_t bits) {
   return x;
 }
 
-// Two blocks of 32 columns with exponents that differ by up to kMaxShift are added as integers: |sum| < 2^16 before the
-// shift. A larger gap drops the low bits of the block that is 2^14 times smaller.
-constexpr int kMaxShift = 14;
 // Shifts up to this fit the unsigned byte form of unpacked weights: (12 << 3) + 96 = 192.
 constexpr int kMaxByteShift = 3;
 constexpr int kByteOffset = 96;
 
 // The scales of one group of 64 columns, for 16 rows.
 struct GroupScales {
-  F factor;       // fp32 weight scale of the sum
-  I left[2];      // left shifts of the two block sums
-  I right[2];     // right shifts (beyond kMaxShift; nearly always 0)
+  F factor;    // fp32 weight scale of the sum
+  I left[2];   // left shifts of the two block sums
+  I right[2];  // right shifts: wide panels only
 };
 
-inline GroupScales group_scales(const std::uint8_t* codes) {
-  const I a = load_bytes(codes);
-  const I b = load_bytes(codes + kPanelRows);
-  const I low = i_min(a, b);
-  const I high = i_max(a, b);
-  const I gap = i_sub(high, low);
-  // Sums are in units of the smaller scale, or of 2^-14 of the larger one.
-  const I over = i_max(i_sub(gap, i_set(kMaxShift)), i_zero());
-  const I unit = i_add(low, over);
+template <bool Wide>
+inline GroupScales group_scales(const std::uint8_t* lines) {
   GroupScales s;
-  s.factor = exponent_factor(unit);
-  s.left[0] = i_max(i_sub(a, unit), i_zero());
-  s.left[1] = i_max(i_sub(b, unit), i_zero());
-  s.right[0] = i_min(i_max(i_sub(unit, a), i_zero()), i_set(31));
-  s.right[1] = i_min(i_max(i_sub(unit, b), i_zero()), i_set(31));
+  const I first = load_bytes(lines);
+  const I second = load_bytes(lines + kPanelRows);
+  if constexpr (!Wide) {
+    s.factor = exponent_factor(first);
+    s.left[0] = i_and(second, i_set(15));
+    s.left[1] = i_srl(second, 4);
+  } else {
+    const I low = i_min(first, second);
+    const I high = i_max(first, second);
+    // Sums are in units of the smaller scale, or of 2^-14 of the larger one.
+    const I unit = i_max(low, i_sub(high, i_set(kMxfp4MaxShift)));
+    s.factor = exponent_factor(unit);
+    s.left[0] = i_max(i_sub(first, unit), i_zero());
+    s.left[1] = i_max(i_sub(second, unit), i_zero());
+    s.right[0] = i_min(i_max(i_sub(unit, first), i_zero()), i_set(31));
+    s.right[1] = i_min(i_max(i_sub(unit, second), i_zero()), i_set(31));
+  }
   return s;
 }
 
 // int32 sum of one group for one row: 16 dots over packed-order vectors v[0..16), unsigned weights with offset 12.
-template <class Rows>
+template <bool Wide, class Rows>
 inline __attribute__((always_inline)) I mxfp4_sum(const Rows& rows, int m, std::int64_t unit, std::int64_t correction,
                                                   const I* v, const GroupScales& s) {
   I a = i_set(rows.start(m, correction));
@@ -86,14 +88,18 @@ inline __attribute__((always_inline)) I mxfp4_sum(const Rows& rows, int m, std::
     a = dot8(a, v[j], rows.unit(m, unit + j));
     b = dot8(b, v[8 + j], rows.unit(m, unit + 8 + j));
   }
-  a = i_sra(i_sll(a, s.left[0]), s.right[0]);
-  b = i_sra(i_sll(b, s.left[1]), s.right[1]);
+  a = i_sll(a, s.left[0]);
+  b = i_sll(b, s.left[1]);
+  if constexpr (Wide) {
+    a = i_sra(a, s.right[0]);
+    b = i_sra(b, s.right[1]);
+  }
   return i_add(a, b);
 }
 
 // Straight from packed bytes.
-template <int R, int Planes>
-void mxfp4_direct(const RowPointers<R>& rows, const std::uint8_t* scales, const std::uint8_t* data, std::int64_t groups,
+template <int R, int Planes, bool Wide>
+void mxfp4_direct(const RowPointers<R>& rows, const std::uint8_t* lines, const std::uint8_t* data, std::int64_t groups,
                   float* out) {
   F sum[R];
   for (int m = 0; m < R; ++m) sum[m] = f_zero();
@@ -104,11 +110,11 @@ void mxfp4_direct(const RowPointers<R>& rows, const std::uint8_t* scales, const 
       prefetch(p + 64 * j);
       unpack_mxfp4(p + 64 * j, v[2 * j], v[2 * j + 1]);
     }
-    const GroupScales s = group_scales(scales + g * 2 * kPanelRows);
+    const GroupScales s = group_scales<Wide>(lines + g * 2 * kPanelRows);
     for (int plane = 0; plane < Planes; ++plane) {
       const std::int64_t at = plane * groups + g;
       for (int m = 0; m < R; ++m) {
-        const I total = mxfp4_sum(rows, m, at * 16, at * 3, v, s);
+        const I total = mxfp4_sum<Wide>(rows, m, at * 16, at * 3, v, s);
         sum[m] = f_fma(i_to_f(total), f_mul(s.factor, f_set(rows.factor(m, at))), sum[m]);
       }
     }
@@ -123,7 +129,7 @@ struct ScratchPanel {
   std::uint8_t* folded;    // kMxfp4: [groups] shifts are in the bytes (offset 96 instead of 12)
 };
 
-template <int R, int Planes>
+template <int R, int Planes, bool Wide>
 void mxfp4_tile(const RowTile<R>& rows, const ScratchPanel& w, std::int64_t groups, float* out) {
   F sum[R];
   for (int m = 0; m < R; ++m) sum[m] = f_zero();
@@ -150,7 +156,7 @@ void mxfp4_tile(const RowTile<R>& rows, const ScratchPanel& w, std::int64_t grou
         I v[16];
         for (int j = 0; j < 16; ++j) v[j] = v_load(p + 64 * j);
         for (int m = 0; m < R; ++m) {
-          const I total = mxfp4_sum(rows, m, at * 16, at * 3, v, s);
+          const I total = mxfp4_sum<Wide>(rows, m, at * 16, at * 3, v, s);
           sum[m] = f_fma(i_to_f(total), f_mul(s.factor, f_set(rows.factor(m, at))), sum[m]);
         }
       }
@@ -265,12 +271,17 @@ inline std::int64_t weight_groups(const PanelShape& shape) {
   return shape.k_padded / (shape.kind == PackedKind::kMxfp4 ? kMxfp4Group : kWideGroup);
 }
 
-inline void unpack_mxfp4_panel(const PanelShape& shape, const std::uint8_t* from, const ScratchPanel& to) {
+// A wide panel says so in its first byte; its lines of scales start after that vector.
+constexpr int kMxfp4Header = 64;
+
+template <bool Wide>
+void unpack_mxfp4_panel(const PanelShape& shape, const std::uint8_t* from, const ScratchPanel& to) {
   const std::int64_t groups = weight_groups(shape);
+  const std::uint8_t* lines = from + kMxfp4Header;
   const std::uint8_t* elements = from + shape.scale_bytes;
   for (std::int64_t g = 0; g < groups; ++g) {
-    const GroupScales s = group_scales(from + g * 2 * kPanelRows);
-    const bool fold = !any_above(s.left[0], kMaxByteShift) && !any_above(s.left[1], kMaxByteShift);
+    const GroupScales s = group_scales<Wide>(lines + g * 2 * kPanelRows);
+    const bool fold = !Wide && !any_above(s.left[0], kMaxByteShift) && !any_above(s.left[1], kMaxByteShift);
     to.scales[g] = s;
     to.folded[g] = fold ? 1 : 0;
     for (int block = 0; block < 2; ++block) {
@@ -294,7 +305,11 @@ inline void unpack_mxfp4_panel(const PanelShape& shape, const std::uint8_t* from
 inline void unpack_panel(const PackedPanels& w, std::int64_t panel, const ScratchPanel& to) {
   const std::uint8_t* from = w.data + static_cast<std::size_t>(panel) * w.shape.bytes;
   if (w.shape.kind == PackedKind::kMxfp4) {
-    unpack_mxfp4_panel(w.shape, from, to);
+    if (from[0] != 0) {
+      unpack_mxfp4_panel<true>(w.shape, from, to);
+    } else {
+      unpack_mxfp4_panel<false>(w.shape, from, to);
+    }
   } else if (w.shape.kind == PackedKind::kFp8) {
     const PackedFp8 packed{from, Fp8Unpacker()};
     for (std::int64_t j = 0; j < w.shape.k_padded / 4; ++j) {
@@ -314,7 +329,11 @@ void panel_direct(const PackedPanels& w, std::int64_t panel, const RowPointers<R
   const std::int64_t groups = weight_groups(w.shape);
   switch (w.shape.kind) {
     case PackedKind::kMxfp4:
-      mxfp4_direct<R, Planes>(rows, data, data + w.shape.scale_bytes, groups, out);
+      if (data[0] != 0) {
+        mxfp4_direct<R, Planes, true>(rows, data + kMxfp4Header, data + w.shape.scale_bytes, groups, out);
+      } else {
+        mxfp4_direct<R, Planes, false>(rows, data + kMxfp4Header, data + w.shape.scale_bytes, groups, out);
+      }
       return;
     case PackedKind::kFp8:
       run_int16<R, Planes>(rows, PackedFp8{data, Fp8Unpacker()}, w.scales + panel * groups, groups, out);
@@ -339,7 +358,11 @@ void panel_tile(const PackedPanels& w, std::int64_t panel, const ScratchPanel& s
   const std::uint8_t* data = w.data + static_cast<std::size_t>(panel) * w.shape.bytes;
   const std::int64_t groups = weight_groups(w.shape);
   if constexpr (Kind == PackedKind::kMxfp4) {
-    mxfp4_tile<R, Planes>(rows, scratch, groups, out);
+    if (data[0] != 0) {
+      mxfp4_tile<R, Planes, true>(rows, scratch, groups, out);
+    } else {
+      mxfp4_tile<R, Planes, false>(rows, scratch, groups, out);
+    }
   } else if constexpr (Kind == PackedKind::kFp8) {
     run_int16<R, Planes>(rows, ScratchInt16{scratch.data}, w.scales + panel * groups, groups, out);
   } else if constexpr (Kind == PackedKind::kInt16) {

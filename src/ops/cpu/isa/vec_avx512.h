@@ -1,4 +1,5 @@
-// Sixteen-lane vectors of the AVX-512 build (F, BW, VL, DQ, VBMI, VNNI, BF16).
+// Sixteen-lane vectors of the AVX-512 builds (F, BW, VL, DQ, VBMI, VNNI, BF16; one of them with FP16). MIMO_ISA names
+// the namespace.
 #pragma once
 
 #include <immintrin.h>
@@ -7,7 +8,7 @@
 
 #include "ops/cpu/fp8_tables.h"
 
-namespace mimo::avx512 {
+namespace mimo::MIMO_ISA {
 
 using F = __m512;
 using I = __m512i;
@@ -53,6 +54,8 @@ inline I i_add(I a, I b) { return _mm512_add_epi32(a, b); }
 inline I i_sub(I a, I b) { return _mm512_sub_epi32(a, b); }
 inline I i_min(I a, I b) { return _mm512_min_epi32(a, b); }
 inline I i_max(I a, I b) { return _mm512_max_epi32(a, b); }
+inline I i_and(I a, I b) { return _mm512_and_si512(a, b); }
+inline I i_srl(I a, unsigned n) { return _mm512_srli_epi32(a, n); }
 inline I i_sll(I a, I n) { return _mm512_sllv_epi32(a, n); }
 inline I i_sra(I a, I n) { return _mm512_srav_epi32(a, n); }
 inline I i_add8(I a, I b) { return _mm512_add_epi8(a, b); }
@@ -104,6 +107,26 @@ inline void unpack_mxfp4(const std::uint8_t* p, I& low, I& high) {
   high = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask));
 }
 
+#ifdef __AVX512FP16__
+// round(32 * value) through fp16: the code's bits, one place down, are value * 2^-8 as fp16 (subnormals included), so one
+// multiplication and one conversion do it. Half the work of the byte tables, and the same integers.
+struct Fp8Unpacker {
+  static I words(I high_bytes) {
+    const I shifted = _mm512_srli_epi16(high_bytes, 1);
+    // sign from bit 15, the rest from the shifted word: (a & m) | (b & ~m), m = 0x8000
+    const I bits = _mm512_and_si512(_mm512_ternarylogic_epi64(_mm512_set1_epi16(static_cast<short>(0x8000)), high_bytes, shifted, 0xCA),
+                                    _mm512_set1_epi16(static_cast<short>(0xBFFF)));
+    const __m512h value = _mm512_mul_ph(_mm512_castsi512_ph(bits), _mm512_set1_ph(static_cast<_Float16>(8192.0f)));
+    return _mm512_cvtph_epi16(value);
+  }
+  // One packed vector to int16 pairs: `first` columns (4j, 4j+1) of 16 rows, `second` (4j+2, 4j+3).
+  void unpack(const std::uint8_t* p, I& first, I& second) const {
+    const I codes = _mm512_loadu_si512(p);
+    first = words(_mm512_unpacklo_epi8(_mm512_setzero_si512(), codes));
+    second = words(_mm512_unpackhi_epi8(_mm512_setzero_si512(), codes));
+  }
+};
+#else
 struct Fp8Unpacker {
   I low0, low1, high0, high1;
   Fp8Unpacker() {
@@ -126,6 +149,7 @@ struct Fp8Unpacker {
     second = _mm512_sub_epi16(_mm512_xor_si512(_mm512_unpackhi_epi8(low, high), s1), s1);
   }
 };
+#endif
 
 // 16 floats to bf16, nearest even; NaN stays NaN.
 inline void store_bf16(std::uint16_t* p, F x) {
@@ -151,4 +175,4 @@ inline void fp8_to_bf16_16(const std::uint8_t* p, std::uint16_t* out) {
   store_bf16(out, value);
 }
 
-}  // namespace mimo::avx512
+}  // namespace mimo::MIMO_ISA

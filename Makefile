@@ -1,0 +1,51 @@
+# The everyday commands. Each installs what is missing, builds, and runs; see CONTRIBUTING.md.
+JOBS ?= $(shell nproc)
+PROMPT ?= One day a small fox
+
+.PHONY: build serve test test-fast asan fuzz format lint clean
+.NOTPARALLEL:
+
+build:
+	@scripts/setup --build
+	@cmake --preset release --log-level=WARNING >/dev/null
+	@cmake --build build -j $(JOBS) --target mimo
+
+serve: build
+	build/mimo generate models/tiny --prompt "$(PROMPT)" --max-tokens 32
+
+test:
+	@scripts/setup
+	@cmake --preset release --log-level=WARNING >/dev/null
+	@cmake --build build -j $(JOBS)
+	@scripts/test
+
+test-fast:
+	@scripts/setup
+	@cmake --preset release --log-level=WARNING >/dev/null
+	@cmake --build build -j $(JOBS)
+	@scripts/test --fast
+
+# All unit tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+asan:
+	@scripts/setup
+	@cmake --preset asan --log-level=WARNING >/dev/null
+	@cmake --build build-asan -j $(JOBS)
+	@scripts/test --fast --build build-asan
+
+fuzz:
+	@scripts/setup
+	@scripts/fuzz
+
+format:
+	@scripts/setup
+	@scripts/format
+
+lint:
+	@scripts/setup
+	@scripts/check_includes --headers
+	@scripts/format --check
+	@cmake --preset release --log-level=WARNING >/dev/null
+	@scripts/tidy
+
+clean:
+	rm -rf build build-* .cache

@@ -1,0 +1,130 @@
+"""The command line around `generate`: help, version, inspect, plan and bench."""
+import json
+import re
+
+import pytest
+
+from conftest import GOLDEN, ROOT, TINY
+
+COMMANDS = [["generate"], ["inspect"], ["plan"], ["bench"], ["bench", "model"]]
+
+
+def test_version(mimo):
+    run = mimo("--version")
+    assert run.status == 0
+    assert re.fullmatch(r"mimo \d+\.\d+\.\d+\n", run.out)
+
+
+def test_help_lists_the_commands(mimo):
+    run = mimo("--help")
+    assert run.status == 0 and run.err == ""
+    for command in COMMANDS:
+        assert command[0] in run.out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_of_a_command(mimo, command):
+    run = mimo(*command, "--help")
+    assert run.status == 0 and run.err == ""
+    assert "--help" in run.out
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["--frobnicate"], ["bench"], ["bench", "frobnicate"],
+                                       ["inspect"], ["plan", "DIR"]], ids=" ".join)
+def test_incomplete_or_unknown_command(mimo, arguments):
+    line = mimo(*arguments).refusal()
+    if arguments and "frobnicate" in arguments[-1]:
+        assert "frobnicate" in line
+
+
+@pytest.mark.parametrize("directory, layers, qkv, chunks", [(GOLDEN / "v26_tiny", 7, "fused", 2), (TINY, 4, "fused", 2),
+                                                            (GOLDEN / "v2flash_tiny", 6, None, None)],
+                         ids=["v26_tiny", "tiny", "v2flash_tiny"])
+def test_inspect(mimo, directory, layers, qkv, chunks):
+    out = mimo("inspect", directory, "--json").json()
+    config = json.loads((directory / "config.json").read_text())
+    assert out["layers"] == layers == len(out["layer_table"])
+    assert out["hidden"] == config["hidden_size"] and out["vocab"] == config["vocab_size"]
+    assert out["complete"] is True and out["problems"] == []
+    if qkv:  # the other one stores its router in bf16, which its config does not say
+        assert out["bytes_stored"] == out["bytes_expected"]
+        assert qkv in out["formats"]["qkv"] and out["formats"]["qkv_chunks"] == chunks
+        assert out["formats"]["experts"] == "mxfp4"
+    text = mimo("inspect", directory)
+    assert text.status == 0
+    assert out["member"] in text.out
+
+
+def test_inspect_counts_the_bytes_of_the_files(mimo):
+    index = json.loads((TINY / "model.safetensors.index.json").read_text())
+    assert mimo("inspect", TINY, "--json").json()["bytes_stored"] == index["metadata"]["total_size"]
+
+
+def test_inspect_shows_what_is_missing(mimo, tiny_copy):
+    (tiny_copy / "model_pp0_ep1_shard0.safetensors").unlink()
+    run = mimo("inspect", tiny_copy, "--json")
+    assert run.status == 1
+    out = json.loads(run.out)
+    assert out["complete"] is False
+    assert any("model_pp0_ep1_shard0.safetensors" in problem for problem in out["problems"])
+
+
+def test_inspect_of_nothing(mimo, tmp_path):
+    mimo("inspect", tmp_path / "nowhere").refusal("nowhere")
+    mimo("inspect", tmp_path, "--json").refusal("config.json")
+
+
+@pytest.mark.parametrize("directory", [GOLDEN / "v26_tiny", TINY], ids=["v26_tiny", "tiny"])
+def test_plan(mimo, directory):
+    out = mimo("plan", directory, "--memory", "1GiB", "--json").json()
+    assert out["fits"] is True and out["memory_bytes"] == 2**30
+    assert sum(row["bytes"] for row in out["rows"]) <= 2**30
+    assert out["full_tokens"] >= out["context"] > 0
+    assert mimo("plan", directory, "--memory", "1GiB").status == 0
+
+
+def test_plan_follows_its_options(mimo):
+    def plan(*options):
+        return mimo("plan", TINY, "--memory", "256MiB", "--json", *options).json()
+
+    bf16, fp8 = plan("--kv-cache-dtype", "bfloat16"), plan("--kv-cache-dtype", "fp8_e4m3")
+    assert fp8["full_tokens"] > 1.5 * bf16["full_tokens"]
+    many = plan("--max-running-requests", 64, "--context-length", 1024)
+    assert many["max_running"] == 64 and many["context"] == 1024
+    assert many["window_tokens"] > bf16["window_tokens"]
+
+
+def test_plan_that_does_not_fit_says_what_would(mimo):
+    run = mimo("plan", TINY, "--memory", "8MB", "--json")
+    assert run.status == 1
+    out = json.loads(run.out)
+    assert out["fits"] is False and out["changes"]
+    # What it proposes for the memory must hold.
+    memory = next(change["value"] for change in out["changes"] if change["field"] == "memory")
+    assert mimo("plan", TINY, "--memory", memory, "--json").json()["fits"] is True
+
+
+@pytest.mark.parametrize("options, named", [
+    (["--memory", "lots"], "lots"), (["--memory", "-1"], "-1"), (["--memory", "nan"], "nan"),
+    (["--memory", "1e400"], "1e400"), (["--memory", "24XB"], "24XB"),
+    (["--memory", "1GB", "--kv-cache-dtype", "int3"], "int3"), (["--memory", "1GB", "--max-running-requests", "0"], "0"),
+    (["--memory", "1GB", "--context-length", "-5"], "-5"), (["--memory", "1GB", "--context-length", "9000"], "9000"),
+])
+def test_plan_refuses(mimo, options, named):
+    mimo("plan", TINY, *options).refusal(named)
+
+
+def test_bench_model_on_random_weights(mimo):
+    out = mimo("bench", "model", "--load-format", "random", "--config", GOLDEN / "v26_tiny" / "config.json", "-p", 16, "-n",
+               4, "-d", "0,8", "-t", 2, "-r", 1, "--json").json()
+    assert [row["test"] for row in out["results"]] == ["pp16", "tg4 @ d0", "tg4 @ d8"]
+    assert all(row["tokens_per_second"] > 0 for row in out["results"])
+    assert out["threads"] == 2
+    # All that a token reads is part of what is stored.
+    assert 0 < out["weight_bytes_per_token"] <= out["weight_bytes"]
+
+
+def test_bench_model_refuses(mimo):
+    mimo("bench", "model").refusal("directory")
+    mimo("bench", "model", TINY, "-p", "x").refusal("x")
+    mimo("bench", "model", "--load-format", "random", "--config", ROOT / "LICENSE").refusal("LICENSE")
