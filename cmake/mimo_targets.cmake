@@ -25,7 +25,8 @@ function(mimo_library name)
   target_link_libraries(mimo_${name} PUBLIC mimo_options ${ARGN})
 endfunction()
 
-# mimo_test(FOLDER deps...): one GoogleTest binary from tests/FOLDER/*_test.cpp.
+# mimo_test(FOLDER deps...): one GoogleTest binary from tests/FOLDER/*_test.cpp. Tests with "Slow" in their name get the
+# label slow, which `make test-fast` leaves out.
 function(mimo_test folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
   if(NOT sources)
@@ -35,5 +36,8 @@ function(mimo_test folder)
   target_include_directories(test_${folder} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(test_${folder} PRIVATE MIMO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(test_${folder} PRIVATE ${ARGN} GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}. PROPERTIES LABELS unit DISCOVERY_TIMEOUT 60)
+  gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}. TEST_FILTER "-*Slow*" TEST_LIST ${folder}_tests
+    PROPERTIES LABELS unit DISCOVERY_TIMEOUT 60)
+  gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}. TEST_FILTER "*Slow*" TEST_LIST ${folder}_slow_tests
+    PROPERTIES LABELS "unit;slow" DISCOVERY_TIMEOUT 60)
 endfunction()

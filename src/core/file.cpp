@@ -29,6 +29,8 @@ class FileDescriptor {
   int fd_;
 };
 
+// Files are opened with O_NONBLOCK, which regular files ignore: without it opening a FIFO waits for a writer.
+
 // Size of the open regular file, or the error.
 Result<std::size_t> regular_size(const FileDescriptor& file, const std::string& path) {
   if (file.get() < 0) {
@@ -48,7 +50,7 @@ Result<std::size_t> regular_size(const FileDescriptor& file, const std::string& 
 bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const Result<std::size_t> size = regular_size(file, path);
   if (!size) return forward_error(size);
   if (*size > max_bytes) {
@@ -67,7 +69,7 @@ Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const Result<std::size_t> size = regular_size(file, path);
   if (!size) return forward_error(size);
   MappedFile mapped;

@@ -168,10 +168,11 @@ class FilledCache {
 //   softmax weights rounded to bf16 (relative 2^-8, uniform): kDeviations * 2^-8 / sqrt(3) * sqrt(sum p^2
 //   v^2) fp32 scores: kDeviations * sqrt(qk_dim) * 2^-24 * scale * sum |q k|, times what a score moves: sum p
 //   |v - out| exp (2 ulp of fp32, argument rounded) and fp32 sums
-// An F32 cache has no bf16 term.
+// An F32 cache has no bf16 term, whatever the instruction set.
 struct ExactAttention {
-  std::vector<double> out;  // [query rows, q_heads, v_dim]
-  std::vector<double> bound;
+  std::vector<double> out;         // [query rows, q_heads, v_dim]
+  std::vector<double> bound;       // of fp32 arithmetic
+  std::vector<double> bf16_bound;  // of softmax weights in bf16: added to it
 };
 
 inline ExactAttention exact_attention(const AttentionData& data, int window,
@@ -266,9 +267,10 @@ inline ExactAttention exact_attention(const AttentionData& data, int window,
         }
         const double terms = static_cast<double>(p.size()) + 8;
         for (std::size_t d = 0; d < vd; ++d) {
-          double bound = slopes[d] + kDeviations * std::sqrt(terms) * kUnit * sizes[d] + 1e-30;
-          if (c.dtype != KvDType::kF32)
-            bound += kDeviations * 0x1p-8 / std::sqrt(3.0) * std::sqrt(squares[d]);
+          const double rounding =
+              c.dtype == KvDType::kF32 ? 0.0 : 0x1p-8 / std::sqrt(3.0) * std::sqrt(squares[d]);
+          result.bf16_bound.push_back(kDeviations * rounding);
+          const double bound = slopes[d] + kDeviations * std::sqrt(terms) * kUnit * sizes[d] + 1e-30;
           result.out.push_back(o[d]);
           result.bound.push_back(bound);
         }
@@ -282,11 +284,13 @@ inline ExactAttention exact_attention(const AttentionData& data) {
   return exact_attention(data, data.config().window, data.sinks);
 }
 
-// Largest |got - exact| / bound; NaN counts as infinite.
-inline double worst_ratio(const std::vector<float>& got, const ExactAttention& exact) {
+// Largest |got - exact| / bound; NaN counts as infinite. `bf16_weights`: the backend rounds softmax weights
+// to bf16.
+inline double worst_ratio(const std::vector<float>& got, const ExactAttention& exact, bool bf16_weights) {
   double worst = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const double ratio = std::fabs(got[i] - exact.out[i]) / exact.bound[i];
+    const double ratio =
+        std::fabs(got[i] - exact.out[i]) / (exact.bound[i] + (bf16_weights ? exact.bf16_bound[i] : 0.0));
     worst = std::isnan(ratio) ? INFINITY : std::max(worst, ratio);
   }
   return worst;

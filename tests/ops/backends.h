@@ -43,7 +43,7 @@ inline bool has_level(CpuLevel level) {
 
 inline std::vector<CpuLevel> cpu_levels() {
   std::vector<CpuLevel> levels;
-  for (const CpuLevel level : {CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+  for (const CpuLevel level : {CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Fp16}) {
     if (has_level(level)) levels.push_back(level);
   }
   return levels;

@@ -103,8 +103,7 @@ void AttentionRunner::run_task(const Context& context, const Task& task, int wor
 
   // Scratch: chunk buffer | q | first, last | chunk results | running results | kernel scratch
   const std::size_t buffer = context.kv.chunk_buffer_bytes();
-  const std::size_t element = context.kv.wide() ? sizeof(float) : sizeof(std::uint16_t);
-  const std::size_t q_bytes = (count * qk * element + 63) / 64 * 64;
+  const std::size_t q_bytes = (count * qk * sizeof(float) + 63) / 64 * 64;
   const std::size_t limits = (count * 2 * sizeof(std::int32_t) + 63) / 64 * 64;
   const std::size_t result = (count * (v + 2) * sizeof(float) + 63) / 64 * 64;
   std::uint8_t* at = scratch_[static_cast<std::size_t>(worker)].get<std::uint8_t>(
@@ -115,7 +114,7 @@ void AttentionRunner::run_task(const Context& context, const Task& task, int wor
     return p;
   };
   std::uint8_t* tiles_buffer = take(buffer);
-  std::uint8_t* q = take(q_bytes);
+  auto* q = reinterpret_cast<float*>(take(q_bytes));
   auto* first = reinterpret_cast<std::int32_t*>(take(limits));
   auto* last = first + count;
   auto* chunk_out = reinterpret_cast<float*>(take(result));
@@ -125,12 +124,7 @@ void AttentionRunner::run_task(const Context& context, const Task& task, int wor
     const float* row = context.qkv +
                        static_cast<std::size_t>(sequence.row_begin + task.row + r) * context.row_width +
                        static_cast<std::size_t>(task.head * group) * qk;
-    std::uint8_t* to = q + static_cast<std::size_t>(r * group) * qk * element;
-    if (context.kv.wide()) {
-      std::memcpy(to, row, static_cast<std::size_t>(group) * qk * sizeof(float));
-    } else {
-      kernels_.to_bf16(row, group * spec.qk_dim, 1.0f, reinterpret_cast<std::uint16_t*>(to));
-    }
+    std::memcpy(q + static_cast<std::size_t>(r * group) * qk, row, static_cast<std::size_t>(group) * qk * sizeof(float));
   }
 
   AttentionChunk chunk;

@@ -39,13 +39,15 @@ class CpuOps final : public Ops {
     return {
         fmt::format("instruction set: {} ({})", cpu_level_name(kernels_.level), cpu_description()),
         fmt::format("threads: {}", pool_.threads()),
-        fmt::format("MXFP4 weights: {} x int8 activations, groups of 32",
-                    kernels_.level != CpuLevel::kAvx2 ? "vpdpbusd" : "vpmaddubsw"),
-        fmt::format("FP8 weights: {} x 11-bit activations, groups of 128",
-                    kernels_.level != CpuLevel::kAvx2 ? "vpdpwssd" : "vpmaddwd"),
-        std::string("BF16 weights: fp32 multiply-add"),
-        fmt::format("attention: {}", kernels_.level != CpuLevel::kAvx2 ? "vdpbf16ps, fp32 softmax"
-                                                                        : "fp32 multiply-add of bf16 values"),
+        fmt::format("MXFP4 weights: {} x {} activations, groups of 64",
+                    kernels_.level != CpuLevel::kAvx2 ? "vpdpbusd" : "vpmaddubsw",
+                    precision_ == ActivationPrecision::kExact ? "15-bit" : "int8"),
+        fmt::format("FP8 weights: {} x {}-bit activations, groups of 128",
+                    kernels_.level != CpuLevel::kAvx2 ? "vpdpwssd" : "vpmaddwd",
+                    precision_ == ActivationPrecision::kExact ? 21 : 11),
+        precision_ == ActivationPrecision::kExact ? std::string("BF16 weights: fp32 multiply-add")
+                                                  : std::string("BF16 weights: as FP8, lm_head fp32 multiply-add"),
+        fmt::format("attention: {}", kernels_.level == CpuLevel::kAvx512 ? "vdpbf16ps" : "fp32 multiply-add"),
     };
   }
 
@@ -169,7 +171,7 @@ class CpuOps final : public Ops {
     span = std::min(span, (panels + pool_.threads() - 1) / pool_.threads());
     span = std::max<std::int64_t>(span, 1);
     const std::int64_t spans = (panels + span - 1) / span;
-    const int threads = panels * static_cast<std::int64_t>(args.w.shape.bytes) < 16384 ? 1 : pool_.threads();
+    const int threads = panels * static_cast<std::int64_t>(args.w.shape.bytes) < 131072 ? 1 : pool_.threads();
     const auto task = [&](std::int64_t index, int worker) {
       const auto block = static_cast<int>(index / spans);
       GemmArgs part = args;

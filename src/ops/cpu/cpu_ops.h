@@ -7,7 +7,8 @@
 //   BF16 matrices   the same; weights to within 3.1e-5 of the largest of 16 rows x 128 columns
 //   lm_head, router fp32 arithmetic on exact weights
 // With ActivationPrecision::kExact activations have 15 and 21 bits, and BF16 matrices use fp32 arithmetic.
-//   attention       q and softmax weights to bf16; scores, softmax and sums in fp32
+//   attention       fp32 on stored keys and values; on AVX-512 without FP16 (Zen 4) q and softmax weights are rounded to
+//                   bf16, where the pair-dot instruction is the fast one
 #pragma once
 
 #include <memory>

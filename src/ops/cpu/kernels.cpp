@@ -62,10 +62,9 @@ std::size_t act_corrections(const PanelShape& shape) {
 }
 
 std::size_t gemm_scratch_bytes(const PanelShape& shape, int rows) {
-  const auto k = static_cast<std::size_t>(shape.k_padded);
-  // One unpacked panel (at most 2 bytes an element) with its scale vectors and shifts, results of a panel pair, and the
+  // Slabs of two unpacked panels with their scales (8 KiB and less than 4 KiB each), results of a panel pair, and the
   // activations of all rows in tile order.
-  const std::size_t panel = round_up(k * kPanelRows * 2) + 6 * round_up(k / kMxfp4Group * kPanelRows * sizeof(float) + 64);
+  const std::size_t panel = 2 * (12u << 10);
   const std::size_t results = 2 * static_cast<std::size_t>(rows) * kPanelRows * sizeof(float);
   const std::size_t row = (act_units(shape) + act_groups(shape) + act_corrections(shape)) * 4;
   return panel + results + round_up(row * static_cast<std::size_t>(rows)) + 1024;
@@ -73,7 +72,9 @@ std::size_t gemm_scratch_bytes(const PanelShape& shape, int rows) {
 
 std::size_t attention_scratch_bytes(int queries, int qk_dim) {
   const auto q = static_cast<std::size_t>(queries);
-  return q * kChunkKeys * 2 * sizeof(float) + round_up(q * static_cast<std::size_t>(qk_dim) * sizeof(float)) + 1024;
+  // Scores, weights, and a tile of queries in two orders.
+  constexpr std::size_t kMostRows = 16;
+  return q * kChunkKeys * 2 * sizeof(float) + 2 * kMostRows * (static_cast<std::size_t>(qk_dim) + 16) * sizeof(float) + 1024;
 }
 
 const CpuKernels& cpu_kernels(CpuLevel level) {

@@ -66,8 +66,8 @@ struct AttentionChunk {
   int qk_dim = 0;
   int v_dim = 0;
   float scale = 0;
-  bool wide = false;        // q, K, V and softmax weights are fp32 instead of bf16
-  const void* q = nullptr;  // [queries][qk_dim]
+  bool wide = false;         // K and V tiles are fp32 instead of bf16
+  const float* q = nullptr;  // [queries][qk_dim]
   // Tile t holds keys [16t, 16t + 16) of the chunk. bf16: K as [qk_dim / 2][16][2], V as [8 pairs][v_dim][2]; fp32: K as
   // [qk_dim][16], V as [16][v_dim].
   int tiles = 0;

@@ -1,14 +1,20 @@
-// Attention over one chunk of keys, and the merge of chunks. Included after gemm_inl.h (interleave, f_exp).
+// Attention over one chunk of keys, and the merge of chunks. Included after gemm_inl.h (interleave, f_exp) and
+// elementwise_inl.h (load_tail). MIMO_BF16_DOT chooses how bf16 tiles are multiplied.
 
 namespace mimo::MIMO_ISA {
 namespace {
 
-// Keys, values, queries and weights of one element type.
-struct Bf16Tiles {
-  using Element = std::uint16_t;
+// How stored keys and values are multiplied. Query: what queries and softmax weights are rounded to; Stored: elements of K
+// and V tiles.
+
+// bf16 tiles, bf16 queries and weights, the pair-dot instruction: fastest where it runs at twice the rate of fp32
+// multiply-add (Zen 4 and 5).
+struct Bf16DotTiles {
+  using Query = std::uint16_t;
+  using Stored = std::uint16_t;
   // Scores of R queries against 16 keys: q in tile order [qk_dim / 2][R] pairs, K [qk_dim / 2][16 keys][2].
   template <int R>
-  static void scores(const std::uint32_t* q, const Element* k, int qk_dim, F* acc) {
+  static void scores(const std::uint32_t* q, const Stored* k, int qk_dim, F* acc) {
     for (std::int64_t p = 0; p < qk_dim / 2; ++p) {
       const I v = v_load(k + p * 32);
       for (int m = 0; m < R; ++m) acc[m] = dot_bf16(acc[m], v, q[p * R + m]);
@@ -16,9 +22,9 @@ struct Bf16Tiles {
   }
   // acc += weights x 32 value dims of one tile: weights [R] rows kChunkKeys apart, V [8 pairs][v_dim][2].
   template <int R>
-  static void values(const Element* weights, const Element* v, int v_dim, int column, F (*acc)[2]) {
+  static void values(const Query* weights, const Stored* v, int v_dim, int column, F (*acc)[2]) {
     for (int pair = 0; pair < kTileKeys / 2; ++pair) {
-      const Element* from = v + (static_cast<std::ptrdiff_t>(pair) * v_dim + column) * 2;
+      const Stored* from = v + (static_cast<std::ptrdiff_t>(pair) * v_dim + column) * 2;
       const I v0 = v_load(from);
       const I v1 = v_load(from + 32);
       for (int m = 0; m < R; ++m) {
@@ -29,24 +35,62 @@ struct Bf16Tiles {
       }
     }
   }
-  static void store_weights(Element* to, F w) { store_bf16(to, w); }
-  static constexpr int kUnits = 2;  // elements in 4 bytes
+  static void store_query(Query* to, F x) { store_bf16(to, x); }
+};
+
+// bf16 tiles widened in registers, fp32 queries and weights: exact products, and faster where the pair-dot has half the
+// rate (Sapphire and Emerald Rapids: 92 against 184 GFLOP/s a core) or does not exist.
+struct Bf16WideTiles {
+  using Query = float;
+  using Stored = std::uint16_t;
+  template <int R>
+  static void scores(const std::uint32_t* q, const Stored* k, int qk_dim, F* acc) {
+    for (std::int64_t p = 0; p < qk_dim / 2; ++p) {
+      F even;
+      F odd;
+      bf16_pairs(k + p * 32, even, odd);
+      for (int m = 0; m < R; ++m) acc[m] = f_fma(even, f_set(as_float(q[2 * p * R + m])), acc[m]);
+      for (int m = 0; m < R; ++m) acc[m] = f_fma(odd, f_set(as_float(q[(2 * p + 1) * R + m])), acc[m]);
+    }
+  }
+  template <int R>
+  static void values(const Query* weights, const Stored* v, int v_dim, int column, F (*acc)[2]) {
+    for (int pair = 0; pair < kTileKeys / 2; ++pair) {
+      const Stored* from = v + (static_cast<std::ptrdiff_t>(pair) * v_dim + column) * 2;
+      F even[2];
+      F odd[2];
+      bf16_pairs(from, even[0], odd[0]);
+      bf16_pairs(from + 32, even[1], odd[1]);
+      for (int m = 0; m < R; ++m) {
+        const F w0 = f_set(weights[m * kChunkKeys + 2 * pair]);
+        acc[m][0] = f_fma(even[0], w0, acc[m][0]);
+        acc[m][1] = f_fma(even[1], w0, acc[m][1]);
+      }
+      for (int m = 0; m < R; ++m) {
+        const F w1 = f_set(weights[m * kChunkKeys + 2 * pair + 1]);
+        acc[m][0] = f_fma(odd[0], w1, acc[m][0]);
+        acc[m][1] = f_fma(odd[1], w1, acc[m][1]);
+      }
+    }
+  }
+  static void store_query(Query* to, F x) { f_store(to, x); }
 };
 
 // fp32 throughout: K [qk_dim][16 keys], V [16 keys][v_dim].
 struct F32Tiles {
-  using Element = float;
+  using Query = float;
+  using Stored = float;
   template <int R>
-  static void scores(const std::uint32_t* q, const Element* k, int qk_dim, F* acc) {
+  static void scores(const std::uint32_t* q, const Stored* k, int qk_dim, F* acc) {
     for (std::int64_t d = 0; d < qk_dim; ++d) {
       const F v = f_load(k + d * kTileKeys);
       for (int m = 0; m < R; ++m) acc[m] = f_fma(v, f_set(as_float(q[d * R + m])), acc[m]);
     }
   }
   template <int R>
-  static void values(const Element* weights, const Element* v, int v_dim, int column, F (*acc)[2]) {
+  static void values(const Query* weights, const Stored* v, int v_dim, int column, F (*acc)[2]) {
     for (int key = 0; key < kTileKeys; ++key) {
-      const Element* from = v + static_cast<std::ptrdiff_t>(key) * v_dim + column;
+      const Stored* from = v + static_cast<std::ptrdiff_t>(key) * v_dim + column;
       const F v0 = f_load(from);
       const F v1 = f_load(from + 16);
       for (int m = 0; m < R; ++m) {
@@ -56,27 +100,33 @@ struct F32Tiles {
       }
     }
   }
-  static void store_weights(Element* to, F w) { f_store(to, w); }
-  static constexpr int kUnits = 1;
+  static void store_query(Query* to, F x) { f_store(to, x); }
 };
+
+#ifdef MIMO_BF16_DOT
+using StoredTiles = Bf16DotTiles;
+#else
+using StoredTiles = Bf16WideTiles;
+#endif
 
 template <class Tiles, int R>
 void qk_tile(const std::uint32_t* q, const void* k, int qk_dim, float* out, std::size_t stride) {
   F acc[R];
   for (int m = 0; m < R; ++m) acc[m] = f_zero();
-  Tiles::template scores<R>(q, static_cast<const typename Tiles::Element*>(k), qk_dim, acc);
+  Tiles::template scores<R>(q, static_cast<const typename Tiles::Stored*>(k), qk_dim, acc);
   for (int m = 0; m < R; ++m) f_store(out + static_cast<std::size_t>(m) * stride, acc[m]);
 }
 
 // Weighted sums of 32 value dims for R queries over the chunk's tiles [first, last).
 template <class Tiles, int R>
 void pv_slice(const void* weights, const void* const* v_tiles, int first, int last, int v_dim, int column, float* out) {
-  using Element = typename Tiles::Element;
+  using Query = typename Tiles::Query;
+  using Stored = typename Tiles::Stored;
   F acc[R][2];
   for (int m = 0; m < R; ++m) acc[m][0] = acc[m][1] = f_zero();
   for (int tile = first; tile < last; ++tile) {
-    Tiles::template values<R>(static_cast<const Element*>(weights) + tile * kTileKeys,
-                              static_cast<const Element*>(v_tiles[tile]), v_dim, column, acc);
+    Tiles::template values<R>(static_cast<const Query*>(weights) + tile * kTileKeys,
+                              static_cast<const Stored*>(v_tiles[tile]), v_dim, column, acc);
   }
   for (int m = 0; m < R; ++m) {
     f_store(out + static_cast<std::ptrdiff_t>(m) * v_dim + column, acc[m][0]);
@@ -110,7 +160,7 @@ struct AttentionTable {
 // Softmax weights of one query over tiles [0, tiles), zero where not visible. The row of weights may be that of the
 // scores.
 template <class Tiles>
-void softmax_row(const AttentionChunk& chunk, int query, const float* s, typename Tiles::Element* p) {
+void softmax_row(const AttentionChunk& chunk, int query, const float* s, typename Tiles::Query* p) {
   const int first = chunk.first[query];
   const int last = chunk.last[query];
   const F scale = f_set(chunk.scale);
@@ -130,7 +180,7 @@ void softmax_row(const AttentionChunk& chunk, int query, const float* s, typenam
     F w = f_exp(f_sub(scores[t], shift));
     sum = f_add(sum, w);
     if (chunk.v_scale != nullptr) w = f_mul(w, f_load(chunk.v_scale + t * kTileKeys));
-    Tiles::store_weights(p + t * kTileKeys, w);
+    Tiles::store_query(p + t * kTileKeys, w);
   }
   chunk.max[query] = largest;
   chunk.sum[query] = f_hsum(sum);
@@ -138,13 +188,16 @@ void softmax_row(const AttentionChunk& chunk, int query, const float* s, typenam
 
 template <class Tiles>
 void attend_chunk(const AttentionChunk& chunk) {
-  using Element = typename Tiles::Element;
+  using Query = typename Tiles::Query;
   static const AttentionTable<Tiles> table;
   const auto queries = static_cast<std::size_t>(chunk.queries);
   auto* scores = reinterpret_cast<float*>(chunk.scratch);
-  auto* weights = reinterpret_cast<Element*>(scores + queries * kChunkKeys);
+  auto* weights = reinterpret_cast<Query*>(scores + queries * kChunkKeys);
   auto* q = reinterpret_cast<std::uint32_t*>(weights + queries * kChunkKeys);
-  const auto units = static_cast<std::size_t>(chunk.qk_dim / Tiles::kUnits);
+  // Rows rounded to Query, then brought into tile order in 4-byte units.
+  const auto width = static_cast<std::size_t>(chunk.qk_dim);
+  auto* rounded = reinterpret_cast<Query*>(q + kRowsQk * width);
+  const std::size_t units = width * sizeof(Query) / 4;
 
   // Tiles that any query sees; the range of a group of rows skips the rest of a causal triangle.
   const auto tile_range = [&](int begin, int count, int& first, int& last) {
@@ -164,7 +217,12 @@ void attend_chunk(const AttentionChunk& chunk) {
     int first = 0;
     int last = 0;
     tile_range(begin, rows, first, last);
-    interleave(chunk.q, units, nullptr, begin, rows, units, q);
+    for (int m = 0; m < rows; ++m) {
+      const float* from = chunk.q + static_cast<std::size_t>(begin + m) * width;
+      Query* to = rounded + static_cast<std::size_t>(m) * width;
+      for (std::size_t d = 0; d < width; d += 16) Tiles::store_query(to + d, load_tail(from, static_cast<std::int64_t>(d), chunk.qk_dim));
+    }
+    interleave(rounded, units, nullptr, 0, rows, units, q);
     for (int t = first; t < last; ++t) {
       table.qk[rows - 1](q, chunk.k_tiles[t], chunk.qk_dim,
                          scores + static_cast<std::size_t>(begin) * kChunkKeys + t * kTileKeys, kChunkKeys);
@@ -177,7 +235,7 @@ void attend_chunk(const AttentionChunk& chunk) {
     if (chunk.first[m] >= chunk.last[m]) {
       chunk.max[m] = -__builtin_inff();
       chunk.sum[m] = 0.0f;
-      __builtin_memset(weights + row, 0, kChunkKeys * sizeof(Element));
+      __builtin_memset(weights + row, 0, kChunkKeys * sizeof(Query));
       continue;
     }
     softmax_row<Tiles>(chunk, m, scores + row, weights + row);
@@ -200,7 +258,7 @@ inline void attention_chunk(const AttentionChunk& chunk) {
   if (chunk.wide) {
     attend_chunk<F32Tiles>(chunk);
   } else {
-    attend_chunk<Bf16Tiles>(chunk);
+    attend_chunk<StoredTiles>(chunk);
   }
 }
 

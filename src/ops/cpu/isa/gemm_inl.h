@@ -64,6 +64,7 @@ inline GroupScales group_scales(const std::uint8_t* lines) {
     s.factor = exponent_factor(first);
     s.left[0] = i_and(second, i_set(15));
     s.left[1] = i_srl(second, 4);
+    s.right[0] = s.right[1] = i_zero();
   } else {
     const I low = i_min(first, second);
     const I high = i_max(first, second);
@@ -122,47 +123,87 @@ void mxfp4_direct(const RowPointers<R>& rows, const std::uint8_t* lines, const s
   for (int m = 0; m < R; ++m) f_store(out + m * kPanelRows, sum[m]);
 }
 
-// Unpacked form of one panel in scratch.
-struct ScratchPanel {
-  std::uint8_t* data;      // kMxfp4: bytes in packed column order; kFp8: int16 pairs
-  GroupScales* scales;     // kMxfp4: [groups]
-  std::uint8_t* folded;    // kMxfp4: [groups] shifts are in the bytes (offset 96 instead of 12)
+// A run of weight groups: tiles are multiplied slab by slab, so that a slab's weights stay in L1 for all rows. Sums are
+// carried from slab to slab in fp32, in the order in which they would be added anyway.
+struct Slab {
+  std::int64_t begin;
+  std::int64_t end;
 };
 
-template <int R, int Planes, bool Wide>
-void mxfp4_tile(const RowTile<R>& rows, const ScratchPanel& w, std::int64_t groups, float* out) {
-  F sum[R];
-  for (int m = 0; m < R; ++m) sum[m] = f_zero();
-  for (std::int64_t g = 0; g < groups; ++g) {
-    const std::uint8_t* p = w.data + g * 1024;
-    const GroupScales& s = w.scales[g];
+// Unpacked form of one slab of a panel in scratch.
+struct ScratchPanel {
+  std::uint8_t* data;      // kMxfp4: bytes in packed column order; kFp8: int16 pairs
+  GroupScales* scales;     // kMxfp4: [slab groups]
+  std::uint8_t* folded;    // kMxfp4: [slab groups] shifts are in the bytes (offset 96 instead of 12)
+};
+
+// int32 sums of one group for R rows and P panels whose shifts are folded into the bytes. Weights are the outer loop: R x P
+// independent chains hide the latency of the dots, and a broadcast activation serves P panels, since loads are what
+// bounds the loop.
+template <int R, int P>
+inline __attribute__((always_inline)) void mxfp4_folded_group(const RowTile<R>& rows, const std::uint8_t* const* data,
+                                                              std::int64_t at, I (*acc)[R]) {
+  for (int m = 0; m < R; ++m) {
+    const I start = i_set(rows.start(m, at * 3 + 2));
+    for (int p = 0; p < P; ++p) acc[p][m] = start;
+  }
+#pragma GCC unroll 16
+  for (int j = 0; j < 16; ++j) {
+    I v[P];
+    for (int p = 0; p < P; ++p) v[p] = v_load(data[p] + 64 * j);
+    for (int m = 0; m < R; ++m) {
+      const std::uint32_t act = rows.unit(m, at * 16 + j);
+      for (int p = 0; p < P; ++p) acc[p][m] = dot8(acc[p][m], v[p], act);
+    }
+  }
+}
+
+template <int R, int P>
+inline __attribute__((always_inline)) void load_sums(Slab slab, float* const* out, F (*sum)[R]) {
+  for (int p = 0; p < P; ++p) {
+    for (int m = 0; m < R; ++m) sum[p][m] = slab.begin == 0 ? f_zero() : f_load(out[p] + m * kPanelRows);
+  }
+}
+
+template <int R, int P, int Planes>
+void mxfp4_tile(const RowTile<R>& rows, const ScratchPanel* w, std::int64_t groups, Slab slab, float* const* out) {
+  F sum[P][R];
+  load_sums<R, P>(slab, out, sum);
+  for (std::int64_t g = 0; g < slab.end - slab.begin; ++g) {
+    bool folded = true;
+    const std::uint8_t* data[P];
+    for (int p = 0; p < P; ++p) {
+      data[p] = w[p].data + g * 1024;
+      folded = folded && w[p].folded[g] != 0;
+    }
     for (int plane = 0; plane < Planes; ++plane) {
-      const std::int64_t at = plane * groups + g;
-      if (w.folded[g] != 0) [[likely]] {
-        // Half of the group's vectors at a time stay in registers.
-        I acc[R];
-        I v[8];
-        for (int j = 0; j < 8; ++j) v[j] = v_load(p + 64 * j);
-        for (int m = 0; m < R; ++m) {
-          acc[m] = i_set(rows.start(m, at * 3 + 2));
-          for (int j = 0; j < 8; ++j) acc[m] = dot8(acc[m], v[j], rows.unit(m, at * 16 + j));
-        }
-        for (int j = 0; j < 8; ++j) v[j] = v_load(p + 512 + 64 * j);
-        for (int m = 0; m < R; ++m) {
-          for (int j = 0; j < 8; ++j) acc[m] = dot8(acc[m], v[j], rows.unit(m, at * 16 + 8 + j));
-          sum[m] = f_fma(i_to_f(acc[m]), f_mul(s.factor, f_set(rows.factor(m, at))), sum[m]);
-        }
+      const std::int64_t at = plane * groups + slab.begin + g;
+      I acc[P][R];
+      if (folded) [[likely]] {
+        mxfp4_folded_group<R, P>(rows, data, at, acc);
       } else {
-        I v[16];
-        for (int j = 0; j < 16; ++j) v[j] = v_load(p + 64 * j);
+        for (int p = 0; p < P; ++p) {
+          if (w[p].folded[g] != 0) {
+            mxfp4_folded_group<R, 1>(rows, data + p, at, acc + p);
+            continue;
+          }
+          I v[16];
+          for (int j = 0; j < 16; ++j) v[j] = v_load(data[p] + 64 * j);
+          // Right shifts are zero unless the panel is wide: the general form serves both.
+          for (int m = 0; m < R; ++m) acc[p][m] = mxfp4_sum<true>(rows, m, at * 16, at * 3, v, w[p].scales[g]);
+        }
+      }
+      for (int p = 0; p < P; ++p) {
+        const F factor = w[p].scales[g].factor;
         for (int m = 0; m < R; ++m) {
-          const I total = mxfp4_sum<Wide>(rows, m, at * 16, at * 3, v, s);
-          sum[m] = f_fma(i_to_f(total), f_mul(s.factor, f_set(rows.factor(m, at))), sum[m]);
+          sum[p][m] = f_fma(i_to_f(acc[p][m]), f_mul(factor, f_set(rows.factor(m, at))), sum[p][m]);
         }
       }
     }
   }
-  for (int m = 0; m < R; ++m) f_store(out + m * kPanelRows, sum[m]);
+  for (int p = 0; p < P; ++p) {
+    for (int m = 0; m < R; ++m) f_store(out[p] + m * kPanelRows, sum[p][m]);
+  }
 }
 
 // Sources of int16 weight pairs: vector pair j holds columns 4j..4j+3.
@@ -183,13 +224,41 @@ struct PackedInt16 {
     second = v_load(data + j * 128 + 64);
   }
 };
-struct ScratchInt16 {
-  const std::uint8_t* data;
-  void load(std::int64_t j, I& first, I& second) const {
-    first = v_load(data + j * 128);
-    second = v_load(data + j * 128 + 64);
+
+// P panels of int16 pairs (the slab's, scratch or packed) times a tile of R rows.
+template <int R, int P, int Planes>
+void int16_tile(const RowTile<R>& rows, const std::uint8_t* const* data, const float* const* scales, std::int64_t groups,
+                Slab slab, float* const* out) {
+  F sum[P][R];
+  load_sums<R, P>(slab, out, sum);
+  for (std::int64_t g = 0; g < slab.end - slab.begin; ++g) {
+    for (int plane = 0; plane < Planes; ++plane) {
+      const std::int64_t at = plane * groups + slab.begin + g;
+      I acc[P][R];
+      for (int p = 0; p < P; ++p) {
+        for (int m = 0; m < R; ++m) acc[p][m] = i_zero();
+      }
+      constexpr int kUnits = kWideGroup / 2;
+#pragma GCC unroll 4
+      for (int j = 0; j < kUnits; ++j) {
+        I v[P];
+        for (int p = 0; p < P; ++p) v[p] = v_load(data[p] + (g * kUnits + j) * 64);
+        for (int m = 0; m < R; ++m) {
+          const std::uint32_t act = rows.unit(m, at * kUnits + j);
+          for (int p = 0; p < P; ++p) acc[p][m] = dot16(acc[p][m], v[p], act);
+        }
+      }
+      for (int p = 0; p < P; ++p) {
+        for (int m = 0; m < R; ++m) {
+          sum[p][m] = f_fma(i_to_f(acc[p][m]), f_set(scales[p][slab.begin + g] * rows.factor(m, at)), sum[p][m]);
+        }
+      }
+    }
   }
-};
+  for (int p = 0; p < P; ++p) {
+    for (int m = 0; m < R; ++m) f_store(out[p] + m * kPanelRows, sum[p][m]);
+  }
+}
 
 template <int R, int Planes, class Rows, class Weights>
 inline __attribute__((always_inline)) void run_int16(const Rows& rows, const Weights& w, const float* scales,
@@ -275,11 +344,10 @@ inline std::int64_t weight_groups(const PanelShape& shape) {
 constexpr int kMxfp4Header = 64;
 
 template <bool Wide>
-void unpack_mxfp4_panel(const PanelShape& shape, const std::uint8_t* from, const ScratchPanel& to) {
-  const std::int64_t groups = weight_groups(shape);
-  const std::uint8_t* lines = from + kMxfp4Header;
-  const std::uint8_t* elements = from + shape.scale_bytes;
-  for (std::int64_t g = 0; g < groups; ++g) {
+void unpack_mxfp4_slab(const PanelShape& shape, const std::uint8_t* from, Slab slab, const ScratchPanel& to) {
+  const std::uint8_t* lines = from + kMxfp4Header + slab.begin * 2 * kPanelRows;
+  const std::uint8_t* elements = from + shape.scale_bytes + slab.begin * 512;
+  for (std::int64_t g = 0; g < slab.end - slab.begin; ++g) {
     const GroupScales s = group_scales<Wide>(lines + g * 2 * kPanelRows);
     const bool fold = !Wide && !any_above(s.left[0], kMaxByteShift) && !any_above(s.left[1], kMaxByteShift);
     to.scales[g] = s;
@@ -302,17 +370,17 @@ void unpack_mxfp4_panel(const PanelShape& shape, const std::uint8_t* from, const
   }
 }
 
-inline void unpack_panel(const PackedPanels& w, std::int64_t panel, const ScratchPanel& to) {
+inline void unpack_slab(const PackedPanels& w, std::int64_t panel, Slab slab, const ScratchPanel& to) {
   const std::uint8_t* from = w.data + static_cast<std::size_t>(panel) * w.shape.bytes;
   if (w.shape.kind == PackedKind::kMxfp4) {
     if (from[0] != 0) {
-      unpack_mxfp4_panel<true>(w.shape, from, to);
+      unpack_mxfp4_slab<true>(w.shape, from, slab, to);
     } else {
-      unpack_mxfp4_panel<false>(w.shape, from, to);
+      unpack_mxfp4_slab<false>(w.shape, from, slab, to);
     }
   } else if (w.shape.kind == PackedKind::kFp8) {
-    const PackedFp8 packed{from, Fp8Unpacker()};
-    for (std::int64_t j = 0; j < w.shape.k_padded / 4; ++j) {
+    const PackedFp8 packed{from + slab.begin * kWideGroup * kPanelRows, Fp8Unpacker()};
+    for (std::int64_t j = 0; j < (slab.end - slab.begin) * kWideGroup / 4; ++j) {
       I first;
       I second;
       packed.load(j, first, second);
@@ -350,83 +418,86 @@ void panel_direct(const PackedPanels& w, std::int64_t panel, const RowPointers<R
   }
 }
 
-// One panel times a tile of R rows; MXFP4 and FP8 come unpacked from scratch.
-template <PackedKind Kind, int R, int Planes>
-void panel_tile(const PackedPanels& w, std::int64_t panel, const ScratchPanel& scratch, const std::uint32_t* q,
-                const float* scale, const std::int32_t* correction, float* out) {
+// Groups of a slab: the unpacked weights of two panels take 16 KiB, half of the smallest L1 in use.
+constexpr std::int64_t kSlabMxfp4 = 8;
+constexpr std::int64_t kSlabWide = 2;
+constexpr std::size_t kSlabBytes = 8192;
+static_assert(kSlabMxfp4 * kMxfp4Group * kPanelRows == kSlabBytes && kSlabWide * kWideGroup * kPanelRows * 2 == kSlabBytes);
+
+// What a tile function needs of the panels it multiplies.
+struct TilePanels {
+  const PackedPanels* w;
+  std::int64_t panel;           // the first of P
+  Slab slab;                    // kBf16, kF32: everything
+  const ScratchPanel* scratch;  // [P], kMxfp4 and kFp8
+};
+
+// P panels times a tile of R rows; MXFP4 and FP8 come unpacked from scratch.
+template <PackedKind Kind, int R, int P, int Planes>
+void panel_tile(const TilePanels& t, const std::uint32_t* q, const float* scale, const std::int32_t* correction,
+                float* const* out) {
   const RowTile<R> rows{q, scale, correction};
-  const std::uint8_t* data = w.data + static_cast<std::size_t>(panel) * w.shape.bytes;
-  const std::int64_t groups = weight_groups(w.shape);
+  const PanelShape& shape = t.w->shape;
+  const std::int64_t groups = weight_groups(shape);
+  const std::uint8_t* data[P];
+  const float* scales[P];
+  for (int p = 0; p < P; ++p) {
+    data[p] = Kind == PackedKind::kFp8 ? t.scratch[p].data
+                                       : t.w->data + static_cast<std::size_t>(t.panel + p) * shape.bytes;
+    if (Kind == PackedKind::kInt16) data[p] += t.slab.begin * kWideGroup * kPanelRows * 2;
+    scales[p] = t.w->scales + (t.panel + p) * groups;
+  }
   if constexpr (Kind == PackedKind::kMxfp4) {
-    if (data[0] != 0) {
-      mxfp4_tile<R, Planes, true>(rows, scratch, groups, out);
-    } else {
-      mxfp4_tile<R, Planes, false>(rows, scratch, groups, out);
-    }
-  } else if constexpr (Kind == PackedKind::kFp8) {
-    run_int16<R, Planes>(rows, ScratchInt16{scratch.data}, w.scales + panel * groups, groups, out);
-  } else if constexpr (Kind == PackedKind::kInt16) {
-    run_int16<R, Planes>(rows, ScratchInt16{data}, w.scales + panel * groups, groups, out);
+    mxfp4_tile<R, P, Planes>(rows, t.scratch, groups, t.slab, out);
+  } else if constexpr (Kind == PackedKind::kFp8 || Kind == PackedKind::kInt16) {
+    int16_tile<R, P, Planes>(rows, data, scales, groups, t.slab, out);
   } else if constexpr (Kind == PackedKind::kBf16) {
-    run_float<R>(rows, PackedBf16{data}, w.shape.k_padded / 2, out);
+    for (int p = 0; p < P; ++p) run_float<R>(rows, PackedBf16{data[p]}, shape.k_padded / 2, out[p]);
   } else {
-    run_float<R>(rows, PackedF32{data}, w.shape.k_padded / 2, out);
+    for (int p = 0; p < P; ++p) run_float<R>(rows, PackedF32{data[p]}, shape.k_padded / 2, out[p]);
   }
 }
 
-using TileFunction = void (*)(const PackedPanels&, std::int64_t, const ScratchPanel&, const std::uint32_t*, const float*,
-                              const std::int32_t*, float*);
+using TileFunction = void (*)(const TilePanels&, const std::uint32_t*, const float*, const std::int32_t*, float* const*);
 
-// functions[r - 1] multiplies r rows.
+// functions[p - 1][r - 1] multiplies p panels by r rows.
 template <PackedKind Kind, int Max, int Planes>
 struct TileTable {
-  TileFunction functions[Max];
+  TileFunction functions[2][Max];
   TileTable() { fill<1>(); }
   template <int R>
   void fill() {
-    functions[R - 1] = &panel_tile<Kind, R, Planes>;
+    functions[0][R - 1] = &panel_tile<Kind, R, 1, Planes>;
+    functions[1][R - 1] = &panel_tile<Kind, R, 2, Planes>;
     if constexpr (R < Max) fill<R + 1>();
   }
 };
 
-// Two planes double the accumulators of the int16 kernels.
-constexpr int kRowsInt16Exact = kRowsInt16 / 2 > 0 ? kRowsInt16 / 2 : 1;
-
 inline int tile_rows(const PanelShape& shape) {
-  switch (shape.kind) {
-    case PackedKind::kMxfp4:
-      return kRowsMxfp4;
-    case PackedKind::kFp8:
-    case PackedKind::kInt16:
-      return shape.planes == 1 ? kRowsInt16 : kRowsInt16Exact;
-    case PackedKind::kBf16:
-    case PackedKind::kF32:
-      return kRowsFloat;
-  }
-  return 1;
+  const bool integer = shape.kind != PackedKind::kBf16 && shape.kind != PackedKind::kF32;
+  return integer ? kRowsInteger : kRowsFloat;
 }
 
-inline TileFunction tile_function(const PanelShape& shape, int rows) {
-  static const TileTable<PackedKind::kMxfp4, kRowsMxfp4, 1> mxfp4;
-  static const TileTable<PackedKind::kMxfp4, kRowsMxfp4, 2> mxfp4_exact;
-  static const TileTable<PackedKind::kFp8, kRowsInt16, 1> fp8;
-  static const TileTable<PackedKind::kFp8, kRowsInt16Exact, 2> fp8_exact;
-  static const TileTable<PackedKind::kInt16, kRowsInt16, 1> int16;
-  static const TileTable<PackedKind::kInt16, kRowsInt16Exact, 2> int16_exact;
+inline TileFunction tile_function(const PanelShape& shape, int rows, int panels) {
+  static const TileTable<PackedKind::kMxfp4, kRowsInteger, 1> mxfp4;
+  static const TileTable<PackedKind::kMxfp4, kRowsInteger, 2> mxfp4_exact;
+  static const TileTable<PackedKind::kFp8, kRowsInteger, 1> fp8;
+  static const TileTable<PackedKind::kFp8, kRowsInteger, 2> fp8_exact;
+  static const TileTable<PackedKind::kInt16, kRowsInteger, 1> int16;
   static const TileTable<PackedKind::kBf16, kRowsFloat, 1> bf16;
   static const TileTable<PackedKind::kF32, kRowsFloat, 1> f32;
   const bool exact = shape.planes == 2;
   switch (shape.kind) {
     case PackedKind::kMxfp4:
-      return exact ? mxfp4_exact.functions[rows - 1] : mxfp4.functions[rows - 1];
+      return exact ? mxfp4_exact.functions[panels - 1][rows - 1] : mxfp4.functions[panels - 1][rows - 1];
     case PackedKind::kFp8:
-      return exact ? fp8_exact.functions[rows - 1] : fp8.functions[rows - 1];
+      return exact ? fp8_exact.functions[panels - 1][rows - 1] : fp8.functions[panels - 1][rows - 1];
     case PackedKind::kInt16:
-      return exact ? int16_exact.functions[rows - 1] : int16.functions[rows - 1];
+      return int16.functions[panels - 1][rows - 1];
     case PackedKind::kBf16:
-      return bf16.functions[rows - 1];
+      return bf16.functions[panels - 1][rows - 1];
     case PackedKind::kF32:
-      return f32.functions[rows - 1];
+      return f32.functions[panels - 1][rows - 1];
   }
   return nullptr;
 }
@@ -504,8 +575,9 @@ void gemm_direct(const GemmArgs& args) {
   const bool gated = args.epilogue == Epilogue::kGatedSilu;
   for (std::int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
     panel_direct<R, Planes>(args.w, panel, rows, result[0]);
-    if (gated) panel_direct<R, Planes>(args.w, ++panel, rows, result[1]);
+    if (gated) panel_direct<R, Planes>(args.w, panel + 1, rows, result[1]);
     finish_rows(args, panel, R, result[0], result[1]);
+    if (gated) ++panel;
   }
 }
 
@@ -526,24 +598,27 @@ inline void gemm_tiled(const GemmArgs& args) {
   const std::size_t groups = act_groups(shape);
   const std::size_t corrections = act_corrections(shape);
   const auto count = static_cast<std::size_t>(args.rows);
-  const auto panel_groups = static_cast<std::size_t>(weight_groups(shape));
+  const std::int64_t panel_groups = weight_groups(shape);
+  const std::int64_t slab_groups = shape.kind == PackedKind::kMxfp4 ? kSlabMxfp4 : kSlabWide;
   std::uint8_t* at = args.scratch;
   const auto take = [&at](std::size_t bytes) {
     std::uint8_t* p = at;
     at += (bytes + 63) / 64 * 64;
     return p;
   };
-  ScratchPanel scratch{};
-  if (shape.kind == PackedKind::kMxfp4 || shape.kind == PackedKind::kFp8) {
-    scratch.data = take(static_cast<std::size_t>(shape.k_padded) * kPanelRows * 2);
+  ScratchPanel scratch[2] = {};
+  for (ScratchPanel& panel : scratch) {
+    if (shape.kind == PackedKind::kMxfp4 || shape.kind == PackedKind::kFp8) {
+      panel.data = take(kSlabBytes);
+    }
+    if (shape.kind == PackedKind::kMxfp4) {
+      panel.scales = reinterpret_cast<GroupScales*>(take(kSlabMxfp4 * sizeof(GroupScales)));
+      panel.folded = take(kSlabMxfp4);
+    }
   }
-  if (shape.kind == PackedKind::kMxfp4) {
-    scratch.scales = reinterpret_cast<GroupScales*>(take(panel_groups * sizeof(GroupScales)));
-    scratch.folded = take(panel_groups);
-  }
-  // Results of one panel for all rows; a gated pair keeps the gate results while the up panel is multiplied.
-  auto* result = reinterpret_cast<float*>(take(count * kPanelRows * sizeof(float)));
-  auto* up = reinterpret_cast<float*>(take(count * kPanelRows * sizeof(float)));
+  // Results of the two panels in hand, [rows][16] each; gate and up of a gated pair.
+  float* result[2];
+  for (float*& part : result) part = reinterpret_cast<float*>(take(count * kPanelRows * sizeof(float)));
   auto* q = reinterpret_cast<std::uint32_t*>(take(units * count * 4));
   auto* scale = reinterpret_cast<float*>(take(groups * count * 4));
   auto* correction = reinterpret_cast<std::int32_t*>(take(corrections * count * 4));
@@ -564,21 +639,27 @@ inline void gemm_tiled(const GemmArgs& args) {
                correction + corrections * offset);
   }
 
-  const auto multiply = [&](std::int64_t panel, float* out) {
-    unpack_panel(args.w, panel, scratch);
-    for (int tile = 0; tile < tiles; ++tile) {
-      const int first = tile_begin(tile);
-      const auto offset = static_cast<std::size_t>(first);
-      tile_function(shape, tile_begin(tile + 1) - first)(args.w, panel, scratch, q + units * offset,
-                                                         scale + groups * offset, correction + corrections * offset,
-                                                         out + offset * kPanelRows);
-    }
-  };
   const bool gated = args.epilogue == Epilogue::kGatedSilu;
-  for (std::int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
-    multiply(panel, result);
-    if (gated) multiply(++panel, up);
-    finish_rows(args, panel, args.rows, result, up);
+  for (std::int64_t panel = args.panel_begin; panel < args.panel_end; panel += 2) {
+    const int panels = args.panel_end - panel >= 2 ? 2 : 1;
+    const bool integer = shape.kind != PackedKind::kBf16 && shape.kind != PackedKind::kF32;
+    for (std::int64_t begin = 0; begin < (integer ? panel_groups : 1); begin += slab_groups) {
+      const Slab slab{begin, begin + slab_groups < panel_groups ? begin + slab_groups : panel_groups};
+      for (int p = 0; p < panels; ++p) unpack_slab(args.w, panel + p, slab, scratch[p]);
+      const TilePanels tile_panels{&args.w, panel, slab, scratch};
+      for (int tile = 0; tile < tiles; ++tile) {
+        const int first = tile_begin(tile);
+        const auto offset = static_cast<std::size_t>(first);
+        float* out[2] = {result[0] + offset * kPanelRows, result[1] + offset * kPanelRows};
+        tile_function(shape, tile_begin(tile + 1) - first, panels)(
+            tile_panels, q + units * offset, scale + groups * offset, correction + corrections * offset, out);
+      }
+    }
+    if (gated) {
+      finish_rows(args, panel, args.rows, result[0], result[1]);
+    } else {
+      for (int p = 0; p < panels; ++p) finish_rows(args, panel + p, args.rows, result[p], nullptr);
+    }
   }
 }
 

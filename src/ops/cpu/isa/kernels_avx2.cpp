@@ -7,8 +7,9 @@
 #include "ops/cpu/isa/gemm_inl.h"
 
 
-#include "ops/cpu/isa/attention_inl.h"
 #include "ops/cpu/isa/elementwise_inl.h"
+//
+#include "ops/cpu/isa/attention_inl.h"
 
 namespace mimo {
 

@@ -14,9 +14,8 @@ struct I {
   __m256i a, b;
 };
 
-// 16 registers of 8 lanes: two rows at a time.
-inline constexpr int kRowsMxfp4 = 2;
-inline constexpr int kRowsInt16 = 3;
+// Rows of a register tile: 16 registers of 8 lanes hold little.
+inline constexpr int kRowsInteger = 2;
 inline constexpr int kRowsFloat = 2;
 inline constexpr int kRowsQk = 4;
 inline constexpr int kRowsPv = 2;
