@@ -39,5 +39,5 @@ function(mimo_test folder)
   gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}. TEST_FILTER "-*Slow*" TEST_LIST ${folder}_tests
     PROPERTIES LABELS unit DISCOVERY_TIMEOUT 60)
   gtest_discover_tests(test_${folder} TEST_PREFIX ${folder}. TEST_FILTER "*Slow*" TEST_LIST ${folder}_slow_tests
-    PROPERTIES LABELS "unit;slow" DISCOVERY_TIMEOUT 60)
+    PROPERTIES LABELS slow DISCOVERY_TIMEOUT 60)
 endfunction()

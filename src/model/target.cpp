@@ -89,6 +89,7 @@ Result<TargetModel> TargetModel::load(WeightSource& source, Ops& ops, const Load
   report();
 
   for (int i = 0; i < model.config_.layers; ++i) {
+    if (i + 1 < model.config_.layers) source.prefetch_layer(i + 1);
     if (const Status ok = model.load_layer(source, i, options); !ok) return forward_error(ok);
     source.release_layer(i);
     report();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include "core/check.h"
 #include "core/number_formats.h"
 #include "ops/cpu/fp8_tables.h"
+#include "ops/cpu/pack_rows.h"
 
 namespace mimo {
 namespace {
@@ -49,31 +51,30 @@ void pack_units(const Rows& rows, std::size_t row_bytes, std::size_t vectors, st
     const std::uint8_t* in = rows[r].data;
     const std::size_t whole = in == nullptr ? 0 : row_bytes / kUnit;
     std::uint8_t* to = out + r * kUnit;
-    for (std::size_t v = 0; v < whole; ++v) std::memcpy(to + v * kVector, in + v * kUnit, kUnit);
+    pack_plain_row(in, whole, to);
     for (std::size_t v = whole; v < vectors; ++v) std::memset(to + v * kVector, 0, kUnit);
     const std::size_t rest = in == nullptr ? 0 : row_bytes % kUnit;
     if (rest > 0) std::memcpy(to + whole * kVector, in + whole * kUnit, rest);
   }
 }
 
-void pack_fp8(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
+// Returns whether a code was NaN.
+bool pack_fp8(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
   const auto vectors = static_cast<std::size_t>(shape.k_padded / 4);
   const auto k = static_cast<std::size_t>(shape.k);
+  bool nan = false;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const std::uint8_t* in = rows[r].data;
     std::uint8_t* to = out + (r / 4) * 16 + (r % 4) * 2;
     const std::size_t whole = in == nullptr ? 0 : k / 4;
-    for (std::size_t v = 0; v < whole; ++v) {
-      std::memcpy(to + v * kVector, in + v * 4, 2);
-      std::memcpy(to + v * kVector + 8, in + v * 4 + 2, 2);
-    }
+    nan = pack_fp8_row(in, whole, to) || nan;
     for (std::size_t v = whole; v < vectors; ++v) {
-      for (std::size_t t = 0; t < 4; ++t) {
-        const std::size_t column = v * 4 + t;
-        to[v * kVector + (t / 2) * 8 + t % 2] = in != nullptr && column < k ? in[column] : 0;
-      }
+      std::uint8_t codes[4] = {};
+      for (std::size_t t = 0; t < 4 && in != nullptr && v * 4 + t < k; ++t) codes[t] = in[v * 4 + t];
+      nan = pack_fp8_row(codes, 1, to + v * kVector) || nan;
     }
   }
+  return nan;
 }
 
 void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
@@ -111,16 +112,10 @@ void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const std::uint8_t* in = rows[r].data;
     std::uint8_t* to = elements + r * 4;
-    for (std::size_t v = 0; v < vectors; ++v) {
-      // Stored: byte j = columns 2j (low nibble), 2j + 1 (high). Wanted: byte t = columns t (low), t + 4 (high).
-      std::uint32_t stored = 0;
-      if (in != nullptr) std::memcpy(&stored, in + v * 4, 4);
-      std::uint32_t packed = 0;
-      for (unsigned t = 0; t < 4; ++t) {
-        packed |= ((stored >> (4 * t)) & 15u) << (8 * t);
-        packed |= ((stored >> (4 * (t + 4))) & 15u) << (8 * t + 4);
-      }
-      std::memcpy(to + v * kVector, &packed, 4);
+    if (in != nullptr) {
+      pack_mxfp4_row(in, vectors, to);
+    } else {
+      for (std::size_t v = 0; v < vectors; ++v) std::memset(to + v * kVector, 0, 4);
     }
   }
 }
@@ -130,17 +125,21 @@ void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
 void pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, float* scales) {
   const auto k = static_cast<std::size_t>(shape.k);
   const auto groups = static_cast<std::size_t>(shape.k_padded / kWideGroup);
-  std::array<std::array<float, kWideGroup>, kPanelRows> values;
+  // Zeros stand for missing rows and for columns past the end.
+  std::array<std::array<std::uint8_t, 2 * kWideGroup>, kPanelRows> padded;
   for (std::size_t g = 0; g < groups; ++g) {
+    const std::size_t columns = std::min<std::size_t>(kWideGroup, k - g * kWideGroup);
+    std::array<const std::uint8_t*, kPanelRows> from;
     float largest = 0;
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      for (std::size_t i = 0; i < kWideGroup; ++i) {
-        const std::size_t column = g * kWideGroup + i;
-        std::uint16_t bits = 0;
-        if (rows[r].data != nullptr && column < k) std::memcpy(&bits, rows[r].data + 2 * column, 2);
-        values[r][i] = bf16_to_float(bits);
-        largest = std::max(largest, std::fabs(values[r][i]));
+      if (rows[r].data != nullptr && columns == kWideGroup) {
+        from[r] = rows[r].data + g * 2 * kWideGroup;
+      } else {
+        padded[r].fill(0);
+        if (rows[r].data != nullptr) std::memcpy(padded[r].data(), rows[r].data + g * 2 * kWideGroup, 2 * columns);
+        from[r] = padded[r].data();
       }
+      largest = std::max(largest, largest_bf16(from[r], kWideGroup));
     }
     int exponent = 0;
     const bool usable = std::isnormal(largest);
@@ -148,13 +147,7 @@ void pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, fl
     scales[g] = usable ? std::ldexp(1.0f, exponent - 14) : 0.0f;
     const float inverse = usable ? std::ldexp(1.0f, 14 - exponent) : 0.0f;
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      for (std::size_t i = 0; i < kWideGroup; i += 2) {
-        const auto low = static_cast<std::int16_t>(std::nearbyint(values[r][i] * inverse));
-        const auto high = static_cast<std::int16_t>(std::nearbyint(values[r][i + 1] * inverse));
-        std::uint8_t* to = out + (g * kWideGroup + i) / 2 * kVector + r * 4;
-        std::memcpy(to, &low, 2);
-        std::memcpy(to + 2, &high, 2);
-      }
+      pack_int16_row(from[r], kWideGroup, inverse, out + g * kWideGroup / 2 * kVector + r * 4);
     }
   }
 }
@@ -163,6 +156,10 @@ std::int64_t panels_of(std::int64_t rows) { return (rows + kPanelRows - 1) / kPa
 
 std::int64_t scale_groups(const PanelShape& shape) {
   return shape.kind == PackedKind::kFp8 || shape.kind == PackedKind::kInt16 ? shape.k_padded / kWideGroup : 0;
+}
+
+tl::unexpected<Error> nan_error(const WeightView& view) {
+  return fail(ErrorCode::kCorrupt, "{}: an FP8 weight is NaN (code 0x7F or 0xFF)", view.name);
 }
 
 }  // namespace
@@ -212,21 +209,21 @@ PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision prec
   return shape;
 }
 
-void pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out, float* scales) {
+bool pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out, float* scales) {
   Rows rows;
   for (int r = 0; r < kPanelRows; ++r) rows[static_cast<std::size_t>(r)] = find_row(view, panel * kPanelRows + r);
   switch (shape.kind) {
     case PackedKind::kF32:
       pack_units(rows, static_cast<std::size_t>(shape.k) * 4, static_cast<std::size_t>(shape.k_padded), out);
-      return;
+      return true;
     case PackedKind::kBf16:
       pack_units(rows, static_cast<std::size_t>(shape.k) * 2, static_cast<std::size_t>(shape.k_padded / 2), out);
-      return;
+      return true;
     case PackedKind::kInt16:
       pack_int16(rows, shape, out, scales);
-      return;
+      return true;
     case PackedKind::kFp8: {
-      pack_fp8(rows, shape, out);
+      const bool nan = pack_fp8(rows, shape, out);
       const std::int64_t groups = scale_groups(shape);
       for (std::int64_t g = 0; g < groups; ++g) {
         scales[g] = rows[0].scales_f32[g] * kFp8IntegerScale;
@@ -235,12 +232,13 @@ void pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t pa
                      view.name);
         }
       }
-      return;
+      return !nan;
     }
     case PackedKind::kMxfp4:
       pack_mxfp4(rows, shape, out);
-      return;
+      return true;
   }
+  return true;
 }
 
 Status check_packable(const WeightView& view) {
@@ -272,10 +270,14 @@ Result<std::unique_ptr<PackedMatrix>> PackedMatrix::pack(const WeightView& view,
   matrix->data_ = HugeBuffer(static_cast<std::size_t>(panels.panels) * panels.shape.bytes);
   const std::int64_t groups = scale_groups(panels.shape);
   matrix->scales_ = HugeBuffer(static_cast<std::size_t>(panels.panels * groups) * sizeof(float));
+  std::atomic<bool> finite{true};
   pool.for_each(panels.panels, 16, [&](std::int64_t panel, int) {
-    pack_panel(view, panels.shape, panel, matrix->data_.data() + static_cast<std::size_t>(panel) * panels.shape.bytes,
-               matrix->scales_.as<float>() + panel * groups);
+    if (!pack_panel(view, panels.shape, panel, matrix->data_.data() + static_cast<std::size_t>(panel) * panels.shape.bytes,
+                    matrix->scales_.as<float>() + panel * groups)) {
+      finite = false;
+    }
   });
+  if (!finite) return nan_error(view);
   panels.data = matrix->data_.data();
   panels.scales = matrix->scales_.as<float>();
   return matrix;
@@ -311,6 +313,7 @@ Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpVi
   bank->data_ = HugeBuffer(bank->expert_data_ * experts.size());
   bank->scales_ = HugeBuffer(bank->expert_scales_ * experts.size() * sizeof(float));
   const std::int64_t panels = bank->gate_up_panels_ + bank->down_panels_;
+  std::atomic<const WeightView*> bad{nullptr};
   pool.for_each(panels * bank->experts_, 16, [&](std::int64_t task, int) {
     const auto e = static_cast<std::size_t>(task / panels);
     const std::int64_t panel = task % panels;
@@ -318,16 +321,21 @@ Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpVi
     float* scales = bank->scales_.as<float>() + e * bank->expert_scales_;
     if (panel < bank->gate_up_panels_) {
       const WeightView& view = panel % 2 == 0 ? *experts[e].gate : *experts[e].up;
-      pack_panel(view, bank->gate_up_shape_, panel / 2, data + static_cast<std::size_t>(panel) * bank->gate_up_shape_.bytes,
-                 scales + panel * up_groups);
+      if (!pack_panel(view, bank->gate_up_shape_, panel / 2,
+                      data + static_cast<std::size_t>(panel) * bank->gate_up_shape_.bytes, scales + panel * up_groups)) {
+        bad = &view;
+      }
       return;
     }
     const std::int64_t index = panel - bank->gate_up_panels_;
     data += static_cast<std::size_t>(bank->gate_up_panels_) * bank->gate_up_shape_.bytes;
     scales += bank->gate_up_panels_ * up_groups;
-    pack_panel(*experts[e].down, bank->down_shape_, index, data + static_cast<std::size_t>(index) * bank->down_shape_.bytes,
-               scales + index * down_groups);
+    if (!pack_panel(*experts[e].down, bank->down_shape_, index,
+                    data + static_cast<std::size_t>(index) * bank->down_shape_.bytes, scales + index * down_groups)) {
+      bad = experts[e].down;
+    }
   });
+  if (bad != nullptr) return nan_error(*bad);
   return bank;
 }
 

@@ -79,8 +79,8 @@ PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision prec
 PackedKind packed_kind(WeightFormat format, MatrixUse use, ActivationPrecision precision);
 
 // Packs rows [16 * panel, 16 * panel + 16) of the view (missing rows are zero) into `out` (PanelShape::bytes). For kFp8
-// and kInt16 also writes K/128 scales to `scales`.
-void pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out, float* scales);
+// and kInt16 also writes K/128 scales to `scales`. False: an FP8 code is NaN.
+bool pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out, float* scales);
 
 // Where kernels read a packed matrix.
 struct PackedPanels {
