@@ -56,18 +56,11 @@ class CpuOps final : public Ops {
   }
 
   Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override {
-    // Routers are computed in fp32; storing them so costs 0.1% of a model and saves the conversion.
-    std::vector<float> rows(static_cast<std::size_t>(view.rows * view.cols));
-    for (std::int64_t r = 0; r < view.rows; ++r) dequantize_row(view, r, rows.data() + r * view.cols);
-    WeightView wide;
-    wide.name = view.name;
-    wide.format = WeightFormat::kF32;
-    wide.rows = view.rows;
-    wide.cols = view.cols;
-    wide.segments.push_back({.rows = view.rows,
-                             .data = reinterpret_cast<const std::uint8_t*>(rows.data()),
-                             .row_stride = static_cast<std::size_t>(view.cols) * sizeof(float)});
-    return PackedMatrix::pack(wide, MatrixUse::kProjection, precision_, pool_);
+    // Vocabulary matrices are multiplied in fp32 arithmetic from their stored values, which is what a router needs.
+    if (view.format != WeightFormat::kF32 && view.format != WeightFormat::kBF16) {
+      return fail(ErrorCode::kUnsupported, "{}: a router is stored as F32 or BF16", view.name);
+    }
+    return PackedMatrix::pack(view, MatrixUse::kVocabulary, precision_, pool_);
   }
 
   Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) override {
@@ -168,8 +161,11 @@ class CpuOps final : public Ops {
       // About 8 tasks a thread in all, so that the last one to finish costs little.
       span = std::max<std::int64_t>(4, panels * blocks / (8 * pool_.threads()));
     }
-    span = std::min(span, (panels + pool_.threads() - 1) / pool_.threads());
-    span = std::max<std::int64_t>(span, 1);
+    // As many tasks for every thread, of equal size.
+    const std::int64_t threads_wide = pool_.threads();
+    const std::int64_t tasks = (panels + span - 1) / span;
+    const std::int64_t even = (tasks + threads_wide - 1) / threads_wide * threads_wide;
+    span = std::max<std::int64_t>(1, (panels + even - 1) / even);
     const std::int64_t spans = (panels + span - 1) / span;
     const int threads = panels * static_cast<std::int64_t>(args.w.shape.bytes) < 131072 ? 1 : pool_.threads();
     const auto task = [&](std::int64_t index, int worker) {

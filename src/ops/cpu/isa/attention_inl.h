@@ -4,6 +4,17 @@
 namespace mimo::MIMO_ISA {
 namespace {
 
+// What is wanted after a tile of keys: its values (read in slices too narrow for the hardware prefetcher) and the next
+// keys. Asked for line by line between the multiplications, into L2, so that no burst fills the line buffers.
+struct TileAhead {
+  const void* values;
+  const void* keys;
+  void prefetch(std::int64_t step) const {
+    _mm_prefetch(static_cast<const char*>(values) + step * 64, _MM_HINT_T1);
+    _mm_prefetch(static_cast<const char*>(keys) + step * 64, _MM_HINT_T1);
+  }
+};
+
 // How stored keys and values are multiplied. Query: what queries and softmax weights are rounded to; Stored: elements of K
 // and V tiles.
 
@@ -14,8 +25,9 @@ struct Bf16DotTiles {
   using Stored = std::uint16_t;
   // Scores of R queries against 16 keys: q in tile order [qk_dim / 2][R] pairs, K [qk_dim / 2][16 keys][2].
   template <int R>
-  static void scores(const std::uint32_t* q, const Stored* k, int qk_dim, F* acc) {
+  static void scores(const std::uint32_t* q, const Stored* k, int qk_dim, TileAhead ahead, F* acc) {
     for (std::int64_t p = 0; p < qk_dim / 2; ++p) {
+      ahead.prefetch(p);
       const I v = v_load(k + p * 32);
       for (int m = 0; m < R; ++m) acc[m] = dot_bf16(acc[m], v, q[p * R + m]);
     }
@@ -44,14 +56,19 @@ struct Bf16WideTiles {
   using Query = float;
   using Stored = std::uint16_t;
   template <int R>
-  static void scores(const std::uint32_t* q, const Stored* k, int qk_dim, F* acc) {
+  static void scores(const std::uint32_t* q, const Stored* k, int qk_dim, TileAhead ahead, F* acc) {
+    // Two chains a row: with few rows one would be bound by the latency of multiply-add.
+    F odd_sum[R];
+    for (int m = 0; m < R; ++m) odd_sum[m] = f_zero();
     for (std::int64_t p = 0; p < qk_dim / 2; ++p) {
+      ahead.prefetch(p);
       F even;
       F odd;
       bf16_pairs(k + p * 32, even, odd);
       for (int m = 0; m < R; ++m) acc[m] = f_fma(even, f_set(as_float(q[2 * p * R + m])), acc[m]);
-      for (int m = 0; m < R; ++m) acc[m] = f_fma(odd, f_set(as_float(q[(2 * p + 1) * R + m])), acc[m]);
+      for (int m = 0; m < R; ++m) odd_sum[m] = f_fma(odd, f_set(as_float(q[(2 * p + 1) * R + m])), odd_sum[m]);
     }
+    for (int m = 0; m < R; ++m) acc[m] = f_add(acc[m], odd_sum[m]);
   }
   template <int R>
   static void values(const Query* weights, const Stored* v, int v_dim, int column, F (*acc)[2]) {
@@ -81,7 +98,7 @@ struct F32Tiles {
   using Query = float;
   using Stored = float;
   template <int R>
-  static void scores(const std::uint32_t* q, const Stored* k, int qk_dim, F* acc) {
+  static void scores(const std::uint32_t* q, const Stored* k, int qk_dim, TileAhead /*ahead*/, F* acc) {
     for (std::int64_t d = 0; d < qk_dim; ++d) {
       const F v = f_load(k + d * kTileKeys);
       for (int m = 0; m < R; ++m) acc[m] = f_fma(v, f_set(as_float(q[d * R + m])), acc[m]);
@@ -110,10 +127,10 @@ using StoredTiles = Bf16WideTiles;
 #endif
 
 template <class Tiles, int R>
-void qk_tile(const std::uint32_t* q, const void* k, int qk_dim, float* out, std::size_t stride) {
+void qk_tile(const std::uint32_t* q, const void* k, int qk_dim, TileAhead ahead, float* out, std::size_t stride) {
   F acc[R];
   for (int m = 0; m < R; ++m) acc[m] = f_zero();
-  Tiles::template scores<R>(q, static_cast<const typename Tiles::Stored*>(k), qk_dim, acc);
+  Tiles::template scores<R>(q, static_cast<const typename Tiles::Stored*>(k), qk_dim, ahead, acc);
   for (int m = 0; m < R; ++m) f_store(out + static_cast<std::size_t>(m) * stride, acc[m]);
 }
 
@@ -134,7 +151,7 @@ void pv_slice(const void* weights, const void* const* v_tiles, int first, int la
   }
 }
 
-using QkFunction = void (*)(const std::uint32_t*, const void*, int, float*, std::size_t);
+using QkFunction = void (*)(const std::uint32_t*, const void*, int, TileAhead, float*, std::size_t);
 using PvFunction = void (*)(const void*, const void* const*, int, int, int, int, float*);
 
 template <class Tiles>
@@ -224,7 +241,8 @@ void attend_chunk(const AttentionChunk& chunk) {
     }
     interleave(rounded, units, nullptr, 0, rows, units, q);
     for (int t = first; t < last; ++t) {
-      table.qk[rows - 1](q, chunk.k_tiles[t], chunk.qk_dim,
+      const TileAhead ahead{chunk.v_tiles[t], t + 1 < last ? chunk.k_tiles[t + 1] : chunk.v_tiles[t]};
+      table.qk[rows - 1](q, chunk.k_tiles[t], chunk.qk_dim, ahead,
                          scores + static_cast<std::size_t>(begin) * kChunkKeys + t * kTileKeys, kChunkKeys);
     }
   }
