@@ -30,7 +30,8 @@ Stored random_matrix(WeightFormat format, std::int64_t rows, std::int64_t cols) 
   stored.bytes.resize(static_cast<std::size_t>(rows) * mimo::weight_row_bytes(format, cols));
   for (std::uint8_t& byte : stored.bytes) byte = static_cast<std::uint8_t>(random());
   if (format == WeightFormat::kBF16) {
-    for (std::size_t i = 1; i < stored.bytes.size(); i += 2) stored.bytes[i] = static_cast<std::uint8_t>(0x3C | (random() & 0x81));
+    for (std::size_t i = 1; i < stored.bytes.size(); i += 2)
+      stored.bytes[i] = static_cast<std::uint8_t>(0x3C | (random() & 0x81));
   }
   if (format == WeightFormat::kFp8) {
     for (std::uint8_t& byte : stored.bytes) byte = (byte & 0x7F) == 0x7F ? 0 : byte;
@@ -48,7 +49,8 @@ Stored random_matrix(WeightFormat format, std::int64_t rows, std::int64_t cols) 
   segment.row_stride = mimo::weight_row_bytes(format, cols);
   segment.scales_f32 = stored.scales_f32.data();
   segment.scales_u8 = stored.scales_u8.data();
-  segment.scale_stride = static_cast<std::size_t>(format == WeightFormat::kFp8 ? (cols + 127) / 128 : cols / 32);
+  segment.scale_stride =
+      static_cast<std::size_t>(format == WeightFormat::kFp8 ? (cols + 127) / 128 : cols / 32);
   stored.view.segments.push_back(segment);
   return stored;
 }
@@ -66,7 +68,9 @@ double best_seconds(const std::function<void()>& body, int repeats) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto argument = [&](int index, int fallback) { return argc > index ? std::atoi(argv[index]) : fallback; };
+  const auto argument = [&](int index, int fallback) {
+    return argc > index ? std::atoi(argv[index]) : fallback;
+  };
   const int threads = argument(1, 1);
   const int rows = argument(2, 1);
   const std::int64_t n = argument(3, 2048);
@@ -106,8 +110,8 @@ int main(int argc, char** argv) {
         30);
     const double bytes = static_cast<double>(matrices[0]->bytes()) * copies;
     const double operations = 2.0 * static_cast<double>(n * k) * rows * copies;
-    std::printf("| %s | %d | %ld | %ld | %.1f | %.0f |\n", kind.name, rows, static_cast<long>(n), static_cast<long>(k),
-                bytes / seconds / 1e9, operations / seconds / 1e9);
+    std::printf("| %s | %d | %ld | %ld | %.1f | %.0f |\n", kind.name, rows, static_cast<long>(n),
+                static_cast<long>(k), bytes / seconds / 1e9, operations / seconds / 1e9);
   }
   return 0;
 }

@@ -4,7 +4,8 @@
 
 namespace mimo {
 
-PagePool::PagePool(const char* name, std::int64_t pages) : name_(name), used_(static_cast<std::size_t>(pages), false) {
+PagePool::PagePool(const char* name, std::int64_t pages)
+    : name_(name), used_(static_cast<std::size_t>(pages), false) {
   free_.reserve(static_cast<std::size_t>(pages));
   for (std::int64_t page = pages - 1; page >= 0; --page) free_.push_back(static_cast<std::int32_t>(page));
 }
@@ -20,8 +21,8 @@ Result<std::int32_t> PagePool::allocate() {
 }
 
 void PagePool::release(std::int32_t page) {
-  MIMO_CHECK(page >= 0 && page < capacity() && used_[static_cast<std::size_t>(page)], "{} pool: page {} freed twice",
-             name_, page);
+  MIMO_CHECK(page >= 0 && page < capacity() && used_[static_cast<std::size_t>(page)],
+             "{} pool: page {} freed twice", name_, page);
   used_[static_cast<std::size_t>(page)] = false;
   free_.push_back(page);
 }

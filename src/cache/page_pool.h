@@ -1,5 +1,5 @@
-// Free list of the pages of one kind of layer. Holds no memory itself: a page is a number that all layers of that kind
-// share.
+// Free list of the pages of one kind of layer. Holds no memory itself: a page is a number that all layers of
+// that kind share.
 #pragma once
 
 #include <cstdint>

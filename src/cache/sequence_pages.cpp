@@ -15,19 +15,22 @@ SequencePages::~SequencePages() {
 }
 
 std::int64_t SequencePages::full_pages_needed(std::int64_t tokens) const {
-  return std::max<std::int64_t>(0, pages_for(length_ + tokens) - static_cast<std::int64_t>(full_pages_.size()));
+  return std::max<std::int64_t>(0,
+                                pages_for(length_ + tokens) - static_cast<std::int64_t>(full_pages_.size()));
 }
 
 std::int64_t SequencePages::window_pages_needed(std::int64_t tokens) const {
-  return std::max<std::int64_t>(0, pages_for(length_ + tokens) - static_cast<std::int64_t>(window_pages_.size()));
+  return std::max<std::int64_t>(
+      0, pages_for(length_ + tokens) - static_cast<std::int64_t>(window_pages_.size()));
 }
 
 Status SequencePages::extend(std::int64_t tokens) {
   const std::int64_t full = full_pages_needed(tokens);
   const std::int64_t window = window_pages_needed(tokens);
   if (full > full_->free_pages() || window > window_->free_pages()) {
-    return fail(ErrorCode::kLimit, "KV cache: {} tokens more need {} full and {} window pages; {} and {} are free", tokens,
-                full, window, full_->free_pages(), window_->free_pages());
+    return fail(ErrorCode::kLimit,
+                "KV cache: {} tokens more need {} full and {} window pages; {} and {} are free", tokens, full,
+                window, full_->free_pages(), window_->free_pages());
   }
   // Cannot fail any more: the counts were checked and one thread owns the pools.
   for (std::int64_t i = 0; i < full; ++i) full_pages_.push_back(*full_->allocate());
@@ -37,10 +40,11 @@ Status SequencePages::extend(std::int64_t tokens) {
 
 void SequencePages::commit(std::int64_t tokens) {
   length_ += tokens;
-  MIMO_CHECK(pages_for(length_) <= static_cast<std::int64_t>(full_pages_.size()), "commit of {} tokens without room",
-             tokens);
+  MIMO_CHECK(pages_for(length_) <= static_cast<std::int64_t>(full_pages_.size()),
+             "commit of {} tokens without room", tokens);
   const std::int64_t first_visible = std::max<std::int64_t>(0, length_ - layout_.window + 1);
-  const auto keep = std::min(static_cast<std::size_t>(first_visible / layout_.page_size), window_pages_.size());
+  const auto keep =
+      std::min(static_cast<std::size_t>(first_visible / layout_.page_size), window_pages_.size());
   for (; window_begin_ < keep; ++window_begin_) {
     window_->release(window_pages_[window_begin_]);
     window_pages_[window_begin_] = -1;

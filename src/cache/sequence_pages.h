@@ -25,11 +25,12 @@ class SequencePages {
   SequencePages& operator=(const SequencePages&) = delete;
   ~SequencePages();
 
-  // Makes room for tokens [length, length + tokens) in both kinds of layer. On failure (pool empty) nothing changes.
+  // Makes room for tokens [length, length + tokens) in both kinds of layer. On failure (pool empty) nothing
+  // changes.
   Status extend(std::int64_t tokens);
 
-  // The last extend's tokens now count: length grows by `tokens`, and window pages that no later query can see are
-  // freed. A query at position p sees keys from p - window + 1 on, and the next one is at `length`.
+  // The last extend's tokens now count: length grows by `tokens`, and window pages that no later query can
+  // see are freed. A query at position p sees keys from p - window + 1 on, and the next one is at `length`.
   void commit(std::int64_t tokens);
 
   std::int64_t length() const { return length_; }

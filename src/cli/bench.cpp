@@ -30,7 +30,8 @@ int run(BenchModelOptions& options) {
     ThreadPool pool({.threads = threads});
     roof = measure_read_bandwidth(pool, 1024);
   }
-  const Result<std::vector<ModelBenchRow>> rows = run_model_bench(*loaded->model, *loaded->ops, options.bench);
+  const Result<std::vector<ModelBenchRow>> rows =
+      run_model_bench(*loaded->model, *loaded->ops, options.bench);
   if (!rows) return report_error(rows.error());
   {
     // The achievable rate drifts on shared hosts: measured before and after, the higher one is the roof.
@@ -72,15 +73,17 @@ int run(BenchModelOptions& options) {
   }
   fmt::print("hardware   {}\n", hardware);
   for (const std::string& line : loaded->ops->describe()) fmt::print("backend    {}\n", line);
-  fmt::print("model      {}, weights {:.3f} GB, {:.3f} GB read a token, KV {}\n", loaded->model->config().member,
-             weights / 1e9, per_token / 1e9, kv_dtype_name(loaded->kv_dtype));
+  fmt::print("model      {}, weights {:.3f} GB, {:.3f} GB read a token, KV {}\n",
+             loaded->model->config().member, weights / 1e9, per_token / 1e9, kv_dtype_name(loaded->kv_dtype));
   fmt::print("memory     {:.1f} GB/s read with {} threads\n\n", roof / 1e9, threads);
-  fmt::print("| test | tokens/s (median) | min | max | MB a token | GB/s | of roof |\n|---|---|---|---|---|---|---|\n");
+  fmt::print(
+      "| test | tokens/s (median) | min | max | MB a token | GB/s | of roof "
+      "|\n|---|---|---|---|---|---|---|\n");
   for (const ModelBenchRow& row : *rows) {
     if (row.bytes_per_token > 0) {
       const double rate = row.bytes_per_token * row.median;
-      fmt::print("| {} | {:.2f} | {:.2f} | {:.2f} | {:.1f} | {:.1f} | {:.0f}% |\n", row.test, row.median, row.lowest,
-                 row.highest, row.bytes_per_token / 1e6, rate / 1e9, 100 * rate / roof);
+      fmt::print("| {} | {:.2f} | {:.2f} | {:.2f} | {:.1f} | {:.1f} | {:.0f}% |\n", row.test, row.median,
+                 row.lowest, row.highest, row.bytes_per_token / 1e6, rate / 1e9, 100 * rate / roof);
     } else {
       fmt::print("| {} | {:.1f} | {:.1f} | {:.1f} | | | |\n", row.test, row.median, row.lowest, row.highest);
     }
@@ -93,16 +96,21 @@ int run(BenchModelOptions& options) {
 CommandBody add_bench_command(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure");
   bench->require_subcommand(1);
-  CLI::App* model = bench->add_subcommand("model", "Time the forward pass: prompt processing (pp) and generation (tg)");
+  CLI::App* model =
+      bench->add_subcommand("model", "Time the forward pass: prompt processing (pp) and generation (tg)");
   auto options = std::make_shared<BenchModelOptions>();
   add_model_options(*model, options->model);
   model->add_option("-p,--n-prompt", options->bench.prompt_lengths, "Prompt lengths")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(0, 1 << 20))
       ->default_str("512");
-  model->add_option("-n,--n-gen", options->bench.generate, "Tokens to generate")->check(CLI::Range(0, 1 << 20))->default_val(128);
+  model->add_option("-n,--n-gen", options->bench.generate, "Tokens to generate")
+      ->check(CLI::Range(0, 1 << 20))
+      ->default_val(128);
   model->add_option("-d,--n-depth", options->bench.depths, "Context before generation")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(0, 1 << 20))
       ->default_str("0");
   model->add_option("-r,--repetitions", options->bench.repeats, "Repeats (the median is reported)")

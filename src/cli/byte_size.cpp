@@ -8,8 +8,8 @@ namespace mimo {
 
 Result<std::uint64_t> parse_byte_size(std::string_view text, std::string_view what) {
   const auto bad = [&] {
-    return fail(ErrorCode::kInvalidArgument, "{} {}: expected bytes, or a number with K, M, G, T, KiB, MB, GB, ...", what,
-                text);
+    return fail(ErrorCode::kInvalidArgument,
+                "{} {}: expected bytes, or a number with K, M, G, T, KiB, MB, GB, ...", what, text);
   };
   double number = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number);

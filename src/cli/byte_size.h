@@ -8,7 +8,8 @@
 
 namespace mimo {
 
-// "1048576", "24GiB", "80GB", "512MiB", "1.5TiB" (also K, M, G, T alone: powers of 1024). `what` names the option.
+// "1048576", "24GiB", "80GB", "512MiB", "1.5TiB" (also K, M, G, T alone: powers of 1024). `what` names the
+// option.
 Result<std::uint64_t> parse_byte_size(std::string_view text, std::string_view what);
 
 }  // namespace mimo

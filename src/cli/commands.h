@@ -1,4 +1,5 @@
-// The subcommands of `mimo`. Each adds its options to the app and runs when chosen; the result is the exit status.
+// The subcommands of `mimo`. Each adds its options to the app and runs when chosen; the result is the exit
+// status.
 #pragma once
 
 #include <functional>

@@ -64,9 +64,10 @@ json::value to_json(const GenerateResult& result, std::size_t prompt_tokens, con
   timings["prefill_tokens_per_second"] =
       result.prefill_seconds > 0 ? static_cast<double>(prompt_tokens) / result.prefill_seconds : 0.0;
   // The first token comes out of the prefill.
-  timings["decode_tokens_per_second"] = result.decode_seconds > 0 && result.tokens.size() > 1
-                                            ? static_cast<double>(result.tokens.size() - 1) / result.decode_seconds
-                                            : 0.0;
+  timings["decode_tokens_per_second"] =
+      result.decode_seconds > 0 && result.tokens.size() > 1
+          ? static_cast<double>(result.tokens.size() - 1) / result.decode_seconds
+          : 0.0;
   out["timings"] = std::move(timings);
   out["logprobs"] = std::move(logprobs);
   return out;
@@ -103,11 +104,13 @@ int run(GenerateOptions& options) {
   }
   std::optional<NpyWriter> logits;
   if (!options.logits_out.empty()) {
-    Result<NpyWriter> writer =
-        NpyWriter::create(options.logits_out, static_cast<std::int64_t>(request.prompt.size()), config->vocab);
+    Result<NpyWriter> writer = NpyWriter::create(
+        options.logits_out, static_cast<std::int64_t>(request.prompt.size()), config->vocab);
     if (!writer) return report_error(writer.error());
     logits.emplace(std::move(*writer));
-    callbacks.on_prompt_logits = [&](std::size_t, std::int64_t, std::span<const float> rows) { logits->write(rows); };
+    callbacks.on_prompt_logits = [&](std::size_t, std::int64_t, std::span<const float> rows) {
+      logits->write(rows);
+    };
   }
 
   Generator generator(*loaded->model, *loaded->ops, generator_options);
@@ -127,22 +130,25 @@ int run(GenerateOptions& options) {
     for (const SampledToken& token : result.tokens) fmt::print("{} ", token.id);
   }
   fmt::print("\n");
-  fmt::print(stderr, "{} prompt tokens in {:.3f} s, {} generated in {:.3f} s, finish: {}\n", request.prompt.size(),
-             result.prefill_seconds, result.tokens.size(), result.decode_seconds, finish_name(result));
+  fmt::print(stderr, "{} prompt tokens in {:.3f} s, {} generated in {:.3f} s, finish: {}\n",
+             request.prompt.size(), result.prefill_seconds, result.tokens.size(), result.decode_seconds,
+             finish_name(result));
   return 0;
 }
 
 }  // namespace
 
 CommandBody add_generate_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "Continue one prompt and print the answer as it is made");
+  CLI::App* command =
+      app.add_subcommand("generate", "Continue one prompt and print the answer as it is made");
   auto options = std::make_shared<GenerateOptions>();
   options->params.temperature = 0;
   add_model_options(*command, options->model);
   add_prompt_options(*command, options->prompt);
   SamplingParams& params = options->params;
-  command->add_option("-n,--max-tokens", options->max_tokens, "Most tokens to generate; 0: run the prompt only")
-      ->check(CLI::NonNegativeNumber)
+  command
+      ->add_option("-n,--max-tokens", options->max_tokens, "Most tokens to generate; 0: run the prompt only")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
   command->add_option("--temperature", params.temperature, "0: greedy")->capture_default_str();
   command->add_option("--top-k", params.top_k, "0: off")->capture_default_str();
@@ -153,10 +159,14 @@ CommandBody add_generate_command(CLI::App& app) {
   command->add_option("--frequency-penalty", params.frequency_penalty)->capture_default_str();
   command->add_option("--sample-seed", options->sample_seed, "Seed of the sampler; absent: a random one");
   command->add_option("--min-tokens", params.min_tokens)->capture_default_str();
-  command->add_option("--stop", params.stop, "Stop string; may be given several times");
-  command->add_option("--stop-token-ids", params.stop_token_ids, "Further ids that end the answer")->delimiter(',');
+  command->add_option("--stop", params.stop, "Stop string; may be given several times")
+      ->allow_extra_args(false);
+  command->add_option("--stop-token-ids", params.stop_token_ids, "Further ids that end the answer")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_flag("--ignore-eos", params.ignore_eos, "Go on after end tokens");
-  command->add_option("--logprobs", params.logprobs, "Log-probabilities of this many candidates a token (with --json)");
+  command->add_option("--logprobs", params.logprobs,
+                      "Log-probabilities of this many candidates a token (with --json)");
   command
       ->add_option_function<std::vector<std::string>>(
           "--logit-bias",
@@ -173,11 +183,13 @@ CommandBody add_generate_command(CLI::App& app) {
             }
           },
           "ID:BIAS added to a token's logit; may be given several times")
+      ->allow_extra_args(false)
       ->type_name("ID:BIAS");
   command->add_option("--chunked-prefill-size", options->chunk, "Rows of a prefill step")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  command->add_option("--logits-out", options->logits_out, "Write the prompt's logits, fp32 [positions, vocab], as .npy");
+  command->add_option("--logits-out", options->logits_out,
+                      "Write the prompt's logits, fp32 [positions, vocab], as .npy");
   command->add_flag("--json", options->json, "One JSON object as the last line of stdout");
   return [options] { return run(*options); };
 }

@@ -57,7 +57,8 @@ int run_plan(PlanOptions& options) {
 }  // namespace
 
 CommandBody add_inspect_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds and whether it can be loaded");
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show what a checkpoint holds and whether it can be loaded");
   auto options = std::make_shared<InspectOptions>();
   command->add_option("model", options->directory, "Checkpoint directory")->required();
   command->add_flag("--json", options->json, "One JSON object on stdout");
@@ -65,24 +66,32 @@ CommandBody add_inspect_command(CLI::App& app) {
 }
 
 CommandBody add_plan_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("plan", "Show what fits into an amount of memory; exit status 1 if nothing does");
+  CLI::App* command =
+      app.add_subcommand("plan", "Show what fits into an amount of memory; exit status 1 if nothing does");
   auto options = std::make_shared<PlanOptions>();
   MemoryPlanInput& input = options->input;
-  command->add_option("model", options->directory, "Checkpoint directory (config.json is enough)")->required();
-  command->add_option("--memory", options->memory, "Of one rank: bytes, or with a suffix: 24GiB, 80GB")->required();
+  command->add_option("model", options->directory, "Checkpoint directory (config.json is enough)")
+      ->required();
+  command->add_option("--memory", options->memory, "Of one rank: bytes, or with a suffix: 24GiB, 80GB")
+      ->required();
   command->add_option("--kv-cache-dtype,--kv-dtype", options->kv_dtype, "bfloat16 or fp8_e4m3")
       ->check(CLI::IsMember({"bfloat16", "bf16", "fp8", "fp8_e4m3"}))
       ->capture_default_str();
-  command->add_option("--max-running-requests,--max-running", input.max_running, "Requests that decode at once")
+  command
+      ->add_option("--max-running-requests,--max-running", input.max_running, "Requests that decode at once")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--context-length,--context", input.context, "Tokens a request must be able to reach; 0: the model's limit")
-      ->check(CLI::NonNegativeNumber)
+  command
+      ->add_option("--context-length,--context", input.context,
+                   "Tokens a request must be able to reach; 0: the model's limit")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
   command->add_option("--full-requests", input.full_requests, "Requests that must reach it at once")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--page-size", input.page_tokens, "Tokens of a KV page")->check(CLI::Range(1, 1024))->capture_default_str();
+  command->add_option("--page-size", input.page_tokens, "Tokens of a KV page")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_option("--chunked-prefill-size", input.chunk_tokens, "Rows of a prefill step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/suggest.h"
 
 int main(int argc, char** argv) {
   CLI::App app("mimo: serves Xiaomi MiMo-V2.x models", "mimo");
@@ -13,7 +14,13 @@ int main(int argc, char** argv) {
       {"plan", mimo::add_plan_command(app)},
       {"bench", mimo::add_bench_command(app)},
   };
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0 && mimo::has_unknown_arguments(app))
+      return mimo::report_unknown_arguments(app);
+    return app.exit(error);
+  }
   for (const auto& [name, body] : commands) {
     if (app.got_subcommand(name)) return body();
   }

@@ -12,8 +12,8 @@
 namespace mimo {
 namespace {
 
-// Checkpoints up to this size run in the exact mode by default (fp32 KV, fine activations): it costs them microseconds,
-// and small models feel rounding most. Larger ones default to BF16 KV and int8 activations.
+// Checkpoints up to this size run in the exact mode by default (fp32 KV, fine activations): it costs them
+// microseconds, and small models feel rounding most. Larger ones default to BF16 KV and int8 activations.
 constexpr std::uint64_t kExactByDefault = 64u << 20;
 
 Result<std::unique_ptr<WeightSource>> open_source(const ModelOptions& options) {
@@ -23,18 +23,22 @@ Result<std::unique_ptr<WeightSource>> open_source(const ModelOptions& options) {
     return open_random(*config, options.seed);
   }
   if (!options.config_file.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "--config {}: only with --load-format random", options.config_file);
+    return fail(ErrorCode::kInvalidArgument, "--config {}: only with --load-format random",
+                options.config_file);
   }
   if (options.directory.empty()) return fail(ErrorCode::kInvalidArgument, "no checkpoint directory given");
   return open_checkpoint(options.directory, {});
+}
+
+bool is_exact(const ModelOptions& options, bool small) {
+  return options.activations == "exact" || (options.activations == "auto" && small);
 }
 
 Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool small) {
   if (options.backend == "reference") return make_reference_ops();
   CpuOptions cpu;
   cpu.threads = options.threads;
-  const bool exact = options.activations == "exact" || (options.activations == "auto" && small);
-  cpu.precision = exact ? ActivationPrecision::kExact : ActivationPrecision::kFast;
+  cpu.precision = is_exact(options, small) ? ActivationPrecision::kExact : ActivationPrecision::kFast;
   return make_cpu_ops(cpu);
 }
 
@@ -55,7 +59,8 @@ Result<ModelConfig> read_config(const ModelOptions& options) {
   std::string path = options.config_file;
   if (path.empty()) {
     if (options.directory.empty()) {
-      return fail(ErrorCode::kInvalidArgument, "--load-format random: give --config FILE or a directory with a config.json");
+      return fail(ErrorCode::kInvalidArgument,
+                  "--load-format random: give --config FILE or a directory with a config.json");
     }
     path = options.directory + "/config.json";
   }
@@ -66,7 +71,9 @@ Result<ModelConfig> read_config(const ModelOptions& options) {
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("model", options.directory, "Checkpoint directory (Hugging Face layout)");
-  command.add_option("--load-format", options.load_format, "auto: read the checkpoint; random: weights from --seed")
+  command
+      .add_option("--load-format", options.load_format,
+                  "auto: read the checkpoint; random: weights from --seed")
       ->check(CLI::IsMember({"auto", "random"}))
       ->capture_default_str();
   command.add_option("--config", options.config_file, "config.json for --load-format random");
@@ -80,11 +87,15 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option("--kv-cache-dtype", options.kv_dtype, "auto, bfloat16, fp8_e4m3 or float32")
       ->check(CLI::IsMember({"auto", "bfloat16", "bf16", "fp8", "fp8_e4m3", "float32"}))
       ->capture_default_str();
-  command.add_option("--activations", options.activations,
-                     "fast: int8 before MXFP4 experts, 11 bits before FP8; exact: 15 and 21 bits; auto: exact up to 64 MB")
+  command
+      .add_option("--activations", options.activations,
+                  "fast: int8 before MXFP4 experts, 11 bits before FP8; exact: 15 and 21 bits; auto: exact "
+                  "up to 64 MB")
       ->check(CLI::IsMember({"auto", "fast", "exact"}))
       ->capture_default_str();
-  command.add_option("--page-size", options.page_size, "Tokens of a KV page")->check(CLI::Range(1, 1024))->capture_default_str();
+  command.add_option("--page-size", options.page_size, "Tokens of a KV page")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command.add_flag("--requantize-bf16", options.requantize_bf16,
                    "Requantise BF16 o_proj and lm_head to FP8 at load: fewer bytes a token, other numerics");
 }
@@ -111,8 +122,14 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
   }
   loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double bytes = static_cast<double>(loaded.source->total_bytes());
-  fmt::print(stderr, "loaded {} ({:.2f} GB) in {:.2f} s, {:.2f} GB/s\n", loaded.source->config().member, bytes / 1e9,
-             loaded.load_seconds, bytes / 1e9 / loaded.load_seconds);
+  const std::string kv = kv_dtype_name(loaded.kv_dtype);
+  for (const std::string& line : loaded.source->skipped()) fmt::print(stderr, "skipped {}\n", line);
+  fmt::print(stderr, "loaded {} ({:.2f} GB) in {:.2f} s, {:.2f} GB/s; backend {}, KV {}{}\n",
+             loaded.source->config().member, bytes / 1e9, loaded.load_seconds,
+             bytes / 1e9 / loaded.load_seconds, loaded.ops->name(), kv,
+             options.backend == "reference"
+                 ? ""
+                 : (is_exact(options, small) ? ", exact activations" : ", fast activations"));
   return loaded;
 }
 

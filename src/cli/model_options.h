@@ -41,7 +41,8 @@ struct LoadedModel {
 // The config that load_model would use, without reading weights.
 Result<ModelConfig> read_config(const ModelOptions& options);
 
-// Opens the source, builds the backend and loads the weights with a progress line; prints one summary line to stderr.
+// Opens the source, builds the backend and loads the weights with a progress line; prints one summary line to
+// stderr.
 Result<LoadedModel> load_model(const ModelOptions& options);
 
 // Prints "mimo: MESSAGE" to stderr; returns the exit status.

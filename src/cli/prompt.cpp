@@ -18,8 +18,8 @@ Result<std::vector<std::int32_t>> render_chat(const PromptOptions& options, cons
   const json::object* object = file->if_object();
   const json::value* messages = object != nullptr ? object->if_contains("messages") : &*file;
   if (messages == nullptr || !messages->is_array()) {
-    return fail(ErrorCode::kInvalidArgument, "{}: expected a list of messages, or an object with \"messages\"",
-                options.chat_file);
+    return fail(ErrorCode::kInvalidArgument,
+                "{}: expected a list of messages, or an object with \"messages\"", options.chat_file);
   }
   ChatInput input;
   input.messages = &messages->as_array();
@@ -56,9 +56,11 @@ Result<std::vector<std::int32_t>> render_chat(const PromptOptions& options, cons
 
 void add_prompt_options(CLI::App& command, PromptOptions& options) {
   command.add_option("--prompt", options.text, "Text to continue");
-  command.add_option("--chat", options.chat_file, "JSON file: a list of messages, or an object with messages and tools");
+  command.add_option("--chat", options.chat_file,
+                     "JSON file: a list of messages, or an object with messages and tools");
   command.add_option("--token-ids", options.ids_file, "JSON file: an array of token ids");
-  command.add_flag("--parse-special", options.parse_special, "With --prompt: control tokens may be spelled in the text");
+  command.add_flag("--parse-special", options.parse_special,
+                   "With --prompt: control tokens may be spelled in the text");
   command.add_flag("--enable-thinking,!--no-enable-thinking", options.enable_thinking,
                    "With --chat: the template's thinking switch (absent: the template's default)");
 }
@@ -73,16 +75,18 @@ Result<std::vector<std::int32_t>> parse_token_ids(std::string_view text, std::st
   for (const json::value& item : *array) {
     const std::int64_t* id = item.if_int64();
     if (id == nullptr || *id < 0 || *id >= vocab) {
-      return fail(ErrorCode::kInvalidArgument, "{}: element {} is {}, expected an id from 0 to {}", what, ids.size(),
-                  json::serialize(item), vocab - 1);
+      return fail(ErrorCode::kInvalidArgument, "{}: element {} is {}, expected an id from 0 to {}", what,
+                  ids.size(), json::serialize(item), vocab - 1);
     }
     ids.push_back(static_cast<std::int32_t>(*id));
   }
   return ids;
 }
 
-Result<Prompt> make_prompt(const PromptOptions& options, const std::string& directory, const ModelConfig& config) {
-  const int sources = (options.text ? 1 : 0) + (options.chat_file.empty() ? 0 : 1) + (options.ids_file.empty() ? 0 : 1);
+Result<Prompt> make_prompt(const PromptOptions& options, const std::string& directory,
+                           const ModelConfig& config) {
+  const int sources =
+      (options.text ? 1 : 0) + (options.chat_file.empty() ? 0 : 1) + (options.ids_file.empty() ? 0 : 1);
   if (sources != 1) {
     return fail(ErrorCode::kInvalidArgument, "{}: give exactly one of --prompt, --chat and --token-ids",
                 sources == 0 ? "no prompt" : "several prompts");
@@ -103,7 +107,8 @@ Result<Prompt> make_prompt(const PromptOptions& options, const std::string& dire
     return prompt;
   }
   if (!prompt.tokenizer) {
-    return fail(ErrorCode::kNotFound, "{}: not found; text needs the checkpoint's tokenizer (or give --token-ids)",
+    return fail(ErrorCode::kNotFound,
+                "{}: not found; text needs the checkpoint's tokenizer (or give --token-ids)",
                 directory.empty() ? std::string("tokenizer.json") : tokenizer_file);
   }
   if (options.text) {

@@ -32,7 +32,8 @@ struct Prompt {
 };
 
 // Exactly one source must be given. Errors name the option, file or field.
-Result<Prompt> make_prompt(const PromptOptions& options, const std::string& directory, const ModelConfig& config);
+Result<Prompt> make_prompt(const PromptOptions& options, const std::string& directory,
+                           const ModelConfig& config);
 
 // A JSON array of integers in [0, vocab). `what` names it in messages.
 Result<std::vector<std::int32_t>> parse_token_ids(std::string_view text, std::string_view what, int vocab);

@@ -51,10 +51,12 @@ const char* cpu_level_name(CpuLevel level) {
 Result<CpuLevel> detect_cpu_level() {
   __builtin_cpu_init();
   if (!has_avx2()) {
-    return fail(ErrorCode::kUnsupported, "this CPU lacks AVX2 and FMA, the lowest instruction set mimo runs on ({})",
+    return fail(ErrorCode::kUnsupported,
+                "this CPU lacks AVX2 and FMA, the lowest instruction set mimo runs on ({})",
                 cpu_description());
   }
-  const CpuLevel best = !has_avx512() ? CpuLevel::kAvx2 : (has_fp16() ? CpuLevel::kAvx512Fp16 : CpuLevel::kAvx512);
+  const CpuLevel best =
+      !has_avx512() ? CpuLevel::kAvx2 : (has_fp16() ? CpuLevel::kAvx512Fp16 : CpuLevel::kAvx512);
   const char* wanted = std::getenv("MIMO_CPU_LEVEL");
   if (wanted == nullptr) return best;
   for (const CpuLevel level : kLevels) {

@@ -15,8 +15,9 @@ enum class CpuLevel {
 
 const char* cpu_level_name(CpuLevel level);
 
-// The best level of this machine, or an error naming the missing instructions. MIMO_CPU_LEVEL=avx2 or avx512 lowers it (for
-// tests and for machines whose AVX-512 is slow); a value that is unknown or not available is an error.
+// The best level of this machine, or an error naming the missing instructions. MIMO_CPU_LEVEL=avx2 or avx512
+// lowers it (for tests and for machines whose AVX-512 is slow); a value that is unknown or not available is
+// an error.
 Result<CpuLevel> detect_cpu_level();
 
 // "Intel(R) Xeon(R) Processor (2 CPUs)" as the system reports it.

@@ -34,8 +34,8 @@ class FileDescriptor {
 // Size of the open regular file, or the error.
 Result<std::size_t> regular_size(const FileDescriptor& file, const std::string& path) {
   if (file.get() < 0) {
-    return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument, "{}: cannot open: {}", path,
-                std::strerror(errno));
+    return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument, "{}: cannot open: {}",
+                path, std::strerror(errno));
   }
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) {
@@ -86,7 +86,9 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), path_(std::move(other.path_)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      path_(std::move(other.path_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);

@@ -10,8 +10,8 @@
 
 namespace mimo {
 
-// The file's bytes; an error naming the path when it is missing, not a regular file, unreadable, or larger than
-// `max_bytes`.
+// The file's bytes; an error naming the path when it is missing, not a regular file, unreadable, or larger
+// than `max_bytes`.
 Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
 
 bool file_exists(const std::string& path);
@@ -30,8 +30,8 @@ class MappedFile {
   std::span<const std::uint8_t> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
 
-  // Drops the pages of [offset, offset + length) from this process (they stay in the page cache), so that weights
-  // that were repacked do not count twice. Partial pages at the ends are kept.
+  // Drops the pages of [offset, offset + length) from this process (they stay in the page cache), so that
+  // weights that were repacked do not count twice. Partial pages at the ends are kept.
   void release(std::size_t offset, std::size_t length) const;
 
   // Asks the kernel to read the range ahead.

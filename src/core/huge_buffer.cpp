@@ -13,10 +13,12 @@ constexpr std::size_t kHugePage = 2u << 20;
 
 HugeBuffer::HugeBuffer(std::size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
-  // Over-allocate so that large buffers start on a huge-page border; the kernel gives whole pages back untouched.
+  // Over-allocate so that large buffers start on a huge-page border; the kernel gives whole pages back
+  // untouched.
   const bool large = bytes >= kHugePage;
   const std::size_t mapped = large ? bytes + kHugePage : bytes;
-  void* base = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* base =
+      ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) throw std::bad_alloc();
   auto* start = static_cast<std::uint8_t*>(base);
   if (large) {

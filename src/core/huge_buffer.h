@@ -1,5 +1,5 @@
-// Zero-filled memory for weights and caches: page-aligned, on 2 MiB pages where the system offers them (streaming
-// gigabytes a token through 4 KiB pages costs TLB misses).
+// Zero-filled memory for weights and caches: page-aligned, on 2 MiB pages where the system offers them
+// (streaming gigabytes a token through 4 KiB pages costs TLB misses).
 #pragma once
 
 #include <cstddef>

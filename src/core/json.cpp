@@ -11,8 +11,9 @@
 namespace mimo {
 namespace {
 
-// Builds a json::value from parser events. Boost's own parser keeps the last of two equal keys silently; here a
-// repeated key is an error, since in a file from outside it means that two readers would see two different files.
+// Builds a json::value from parser events. Boost's own parser keeps the last of two equal keys silently; here
+// a repeated key is an error, since in a file from outside it means that two readers would see two different
+// files.
 class ValueBuilder {
  public:
   static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);

@@ -1,5 +1,5 @@
-// Boost.JSON behind one door: every JSON text this program reads goes through parse_json, which limits depth and
-// size, rejects invalid UTF-8, non-finite numbers and duplicate keys, and says where the text is wrong.
+// Boost.JSON behind one door: every JSON text this program reads goes through parse_json, which limits depth
+// and size, rejects invalid UTF-8, non-finite numbers and duplicate keys, and says where the text is wrong.
 #pragma once
 
 #include <boost/json.hpp>
@@ -12,9 +12,10 @@ namespace mimo {
 namespace json = boost::json;
 
 struct JsonLimits {
-  std::size_t max_depth = 64;                // nesting of arrays and objects
-  std::size_t max_bytes = 512u << 20;        // of the text
-  bool allow_comments_and_commas = false;    // lenient mode for hand-made config files (some released ones need it)
+  std::size_t max_depth = 64;          // nesting of arrays and objects
+  std::size_t max_bytes = 512u << 20;  // of the text
+  bool allow_comments_and_commas =
+      false;  // lenient mode for hand-made config files (some released ones need it)
 };
 
 // Parses one JSON text. `what` names it in error messages (a file, a request field).

@@ -13,8 +13,10 @@ Result<NpyWriter> NpyWriter::create(const std::string& path, std::int64_t rows, 
   writer.path_ = path;
   writer.expected_ = rows * columns;
   writer.file_.open(path, std::ios::binary | std::ios::trunc);
-  if (!writer.file_) return fail(ErrorCode::kInvalidArgument, "{}: cannot create: {}", path, std::strerror(errno));
-  std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
+  if (!writer.file_)
+    return fail(ErrorCode::kInvalidArgument, "{}: cannot create: {}", path, std::strerror(errno));
+  std::string header =
+      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
   // Magic (6), version (2), header length (2) and header fill a multiple of 64 bytes, the last one a newline.
   constexpr std::size_t kPrefix = 10;
   constexpr std::size_t kAlign = 64;
@@ -30,7 +32,8 @@ Result<NpyWriter> NpyWriter::create(const std::string& path, std::int64_t rows, 
 }
 
 void NpyWriter::write(std::span<const float> values) {
-  file_.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
+  file_.write(reinterpret_cast<const char*>(values.data()),
+              static_cast<std::streamsize>(values.size_bytes()));
   written_ += static_cast<std::int64_t>(values.size());
 }
 

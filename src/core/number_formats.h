@@ -1,5 +1,5 @@
-// Scalar conversions of the stored number formats. These are the definition; kernels have faster ones that are
-// tested against them. Sources: spec model 3.2 (E4M3), 3.5 (E2M1, E8M0).
+// Scalar conversions of the stored number formats. These are the definition; kernels have faster ones that
+// are tested against them. Sources: spec model 3.2 (E4M3), 3.5 (E2M1, E8M0).
 #pragma once
 
 #include <bit>

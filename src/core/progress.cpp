@@ -34,9 +34,9 @@ void Progress::update(std::uint64_t done) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = static_cast<double>(done) / std::max(seconds, 1e-9);
   const int filled = static_cast<int>(fraction * kBarWidth);
-  const std::string line =
-      fmt::format("\r\033[K{} [{:#<{}}{:.<{}}] {:3.0f}%  {:.2f} GB/s  {:.0f} s left", label_, "", filled, "",
-                  kBarWidth - filled, 100 * fraction, rate / 1e9, static_cast<double>(total_ - std::min(done, total_)) / rate);
+  const std::string line = fmt::format("\r\033[K{} [{:#<{}}{:.<{}}] {:3.0f}%  {:.2f} GB/s  {:.0f} s left",
+                                       label_, "", filled, "", kBarWidth - filled, 100 * fraction, rate / 1e9,
+                                       static_cast<double>(total_ - std::min(done, total_)) / rate);
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
 }

@@ -1,5 +1,5 @@
-// Errors as values. Expected failures (bad file, bad flag, bad request) travel as Result<T>; exceptions are for
-// start-up that cannot go on. See docs/architecture.md, "Errors".
+// Errors as values. Expected failures (bad file, bad flag, bad request) travel as Result<T>; exceptions are
+// for start-up that cannot go on. See docs/architecture.md, "Errors".
 #pragma once
 
 #include <fmt/format.h>
@@ -36,7 +36,8 @@ using Result = tl::expected<T, Error>;
 // Result without a value.
 using Status = tl::expected<void, Error>;
 
-// An error to return from a function whose result is Result<T> or Status: `return fail(ErrorCode::kCorrupt, "{}: ...", x);`
+// An error to return from a function whose result is Result<T> or Status: `return fail(ErrorCode::kCorrupt,
+// "{}: ...", x);`
 template <class... Args>
 tl::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
   return tl::unexpected<Error>(Error{code, fmt::format(format, std::forward<Args>(args)...)});

@@ -54,7 +54,8 @@ ThreadPool::ThreadPool(const Options& options) : spin_us_(options.spin_us) {
   const std::vector<int>& cpus = allowed_cpus();
   // Pinning more threads than CPUs would stack two on one CPU; leave those to the kernel.
   const bool pin = options.pin && static_cast<std::size_t>(threads) <= cpus.size() && threads > 1;
-  // An unpinned caller may be put on a worker's CPU, where the two wait for each other by turns of a scheduler tick.
+  // An unpinned caller may be put on a worker's CPU, where the two wait for each other by turns of a
+  // scheduler tick.
   if (pin) bind_thread(pthread_self(), {cpus.data(), 1});
   for (int worker = 1; worker < threads; ++worker) {
     workers_.emplace_back([this, worker] { work(worker); });

@@ -1,5 +1,5 @@
-// How stored weights are handed from the checkpoint to a backend: views of bytes that live in a memory map or a
-// buffer, in checkpoint precision, cut into row segments so that fused and sharded matrices need no copy.
+// How stored weights are handed from the checkpoint to a backend: views of bytes that live in a memory map or
+// a buffer, in checkpoint precision, cut into row segments so that fused and sharded matrices need no copy.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ constexpr std::size_t weight_row_bytes(WeightFormat format, std::int64_t cols) {
 struct WeightSegment {
   std::int64_t rows = 0;
   const std::uint8_t* data = nullptr;  // first row, first column of the view
-  std::size_t row_stride = 0;          // bytes from a row to the next (whole stored rows, also for column shards)
+  std::size_t row_stride = 0;  // bytes from a row to the next (whole stored rows, also for column shards)
   // kFp8: the scale of (r, c) is scales_f32[(grid_row + r) / 128 * scale_stride + c / 128].
   const float* scales_f32 = nullptr;
   std::int64_t grid_row = 0;  // row of the scale grid that row 0 of this segment is
@@ -59,8 +59,8 @@ struct WeightView {
   bool empty() const { return rows == 0; }
 };
 
-// One dequantised row of the view, written to out[0, cols). The plain definition that packed formats are tested
-// against.
+// One dequantised row of the view, written to out[0, cols). The plain definition that packed formats are
+// tested against.
 void dequantize_row(const WeightView& view, std::int64_t row, float* out);
 
 }  // namespace mimo

@@ -53,18 +53,20 @@ struct Step {
 }  // namespace
 
 Status check_request(const GenerateRequest& request, const ModelConfig& config) {
-  if (request.prompt.empty()) return fail(ErrorCode::kInvalidArgument, "prompt: no tokens, at least 1 is needed");
+  if (request.prompt.empty())
+    return fail(ErrorCode::kInvalidArgument, "prompt: no tokens, at least 1 is needed");
   for (std::size_t i = 0; i < request.prompt.size(); ++i) {
     if (request.prompt[i] < 0 || request.prompt[i] >= config.vocab) {
-      return fail(ErrorCode::kInvalidArgument, "prompt token {}: id {}, expected 0 to {}", i, request.prompt[i],
-                  config.vocab - 1);
+      return fail(ErrorCode::kInvalidArgument, "prompt token {}: id {}, expected 0 to {}", i,
+                  request.prompt[i], config.vocab - 1);
     }
   }
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
   const std::int64_t generated = request.params.max_tokens.value_or(0);
   if (prompt > config.max_positions || generated > config.max_positions - prompt) {
-    return fail(ErrorCode::kInvalidArgument, "prompt of {} tokens + max_tokens {}: the model's context is {} tokens", prompt,
-                generated, config.max_positions);
+    return fail(ErrorCode::kInvalidArgument,
+                "prompt of {} tokens + max_tokens {}: the model's context is {} tokens", prompt, generated,
+                config.max_positions);
   }
   SamplingParams params = request.params;
   if (params.max_tokens == 0) params.max_tokens = 1;
@@ -83,7 +85,8 @@ Result<std::vector<GenerateResult>> Generator::run(std::span<const GenerateReque
   for (const GenerateRequest& request : requests) {
     if (const Status ok = check_request(request, config); !ok) return forward_error(ok);
     if (options_.tokenizer == nullptr && !request.params.stop.empty()) {
-      return fail(ErrorCode::kInvalidArgument, "stop: strings need a tokenizer, and this checkpoint has none");
+      return fail(ErrorCode::kInvalidArgument,
+                  "stop: strings need a tokenizer, and this checkpoint has none");
     }
     const std::int64_t tokens =
         static_cast<std::int64_t>(request.prompt.size()) + request.params.max_tokens.value_or(0);
@@ -102,9 +105,9 @@ Result<std::vector<GenerateResult>> Generator::run(std::span<const GenerateReque
   if (!kv) return forward_error(kv);
 
   const auto vocab = static_cast<std::size_t>(config.vocab);
-  const int allowed =
-      options_.tokenizer == nullptr ? config.vocab
-                                    : std::min(config.vocab, static_cast<int>(options_.tokenizer->vocab_size()));
+  const int allowed = options_.tokenizer == nullptr
+                          ? config.vocab
+                          : std::min(config.vocab, static_cast<int>(options_.tokenizer->vocab_size()));
   Sampler sampler({.vocab = config.vocab, .allowed_vocab = allowed, .eos_ids = config.eos_token_ids});
   std::vector<GenerateResult> results(requests.size());
   std::vector<std::unique_ptr<Running>> running;
@@ -142,7 +145,8 @@ Result<std::vector<GenerateResult>> Generator::run(std::span<const GenerateReque
       r.done = true;
       return;
     }
-    const Result<SampledToken> token = sampler.sample(row, r.request->params, r.history, r.seed, r.pages.length());
+    const Result<SampledToken> token =
+        sampler.sample(row, r.request->params, r.history, r.seed, r.pages.length());
     if (!token) {
       result.error = token.error();
       end_request(index);
@@ -176,7 +180,8 @@ Result<std::vector<GenerateResult>> Generator::run(std::span<const GenerateReque
         if (r.done || r.prefilling() == decode) continue;
         const std::int64_t at = r.pages.length();
         const std::int64_t count =
-            decode ? 1 : std::min<std::int64_t>(budget, static_cast<std::int64_t>(r.request->prompt.size()) - at);
+            decode ? 1
+                   : std::min<std::int64_t>(budget, static_cast<std::int64_t>(r.request->prompt.size()) - at);
         if (const Status room = r.pages.extend(count); !room) return forward_error(room);
         const SequenceRows rows{static_cast<int>(step.tokens.size()), static_cast<int>(count), at, {}};
         step.full.push_back(rows);
@@ -211,7 +216,8 @@ Result<std::vector<GenerateResult>> Generator::run(std::span<const GenerateReque
       const bool prefill = r.prefilling();
       const std::int64_t first = r.pages.length();
       r.pages.commit(counts[s]);
-      const std::size_t end = s + 1 < step.logit_begin.size() ? step.logit_begin[s + 1] : step.logit_rows.size();
+      const std::size_t end =
+          s + 1 < step.logit_begin.size() ? step.logit_begin[s + 1] : step.logit_rows.size();
       const std::size_t rows = end - step.logit_begin[s];
       const float* from = logits.data() + step.logit_begin[s] * vocab;
       if (prefill && callbacks.on_prompt_logits) {

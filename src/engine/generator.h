@@ -1,5 +1,5 @@
-// Generation without a server: a fixed set of requests is prefilled in chunks and decoded together to the end. The
-// scheduler of the server replaces the loop, not the steps.
+// Generation without a server: a fixed set of requests is prefilled in chunks and decoded together to the
+// end. The scheduler of the server replaces the loop, not the steps.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace mimo {
 
 struct GenerateRequest {
   std::vector<std::int32_t> prompt;  // ids in [0, vocab), not empty
-  SamplingParams params;             // max_tokens set; 0 is allowed here: the prompt is run and nothing is generated
+  SamplingParams params;  // max_tokens set; 0 is allowed here: the prompt is run and nothing is generated
 };
 
 struct GenerateResult {
@@ -35,9 +35,10 @@ struct GenerateResult {
 struct GenerateCallbacks {
   // Text of request `index` that is safe to show.
   std::function<void(std::size_t index, std::string_view text)> on_text = {};
-  // Logits [rows, vocab] of prompt positions [first, first + rows) of request `index`, in order. Costs the output head
-  // for every prompt row.
-  std::function<void(std::size_t index, std::int64_t first, std::span<const float> logits)> on_prompt_logits = {};
+  // Logits [rows, vocab] of prompt positions [first, first + rows) of request `index`, in order. Costs the
+  // output head for every prompt row.
+  std::function<void(std::size_t index, std::int64_t first, std::span<const float> logits)> on_prompt_logits =
+      {};
 };
 
 struct GeneratorOptions {
@@ -55,9 +56,10 @@ class Generator {
   // Both must outlive the generator.
   Generator(TargetModel& model, Ops& ops, const GeneratorOptions& options);
 
-  // Runs all requests to their ends in ragged steps; results in the order of the requests. Fails as a whole only when
-  // the KV cache cannot be had.
-  Result<std::vector<GenerateResult>> run(std::span<const GenerateRequest> requests, const GenerateCallbacks& callbacks);
+  // Runs all requests to their ends in ragged steps; results in the order of the requests. Fails as a whole
+  // only when the KV cache cannot be had.
+  Result<std::vector<GenerateResult>> run(std::span<const GenerateRequest> requests,
+                                          const GenerateCallbacks& callbacks);
 
  private:
   TargetModel& model_;

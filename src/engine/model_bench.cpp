@@ -68,10 +68,12 @@ double kv_bytes_per_token(const ModelConfig& config, KvDType dtype, int depth) {
 
 }  // namespace
 
-Result<std::vector<ModelBenchRow>> run_model_bench(TargetModel& model, Ops& ops, const ModelBenchOptions& options) {
+Result<std::vector<ModelBenchRow>> run_model_bench(TargetModel& model, Ops& ops,
+                                                   const ModelBenchOptions& options) {
   std::int64_t capacity = 1;
   for (const int length : options.prompt_lengths) capacity = std::max<std::int64_t>(capacity, length);
-  for (const int depth : options.depths) capacity = std::max<std::int64_t>(capacity, depth + options.generate);
+  for (const int depth : options.depths)
+    capacity = std::max<std::int64_t>(capacity, depth + options.generate);
   const std::int64_t pages = (capacity + options.page_size - 1) / options.page_size;
   Result<ModelKv> kv = ModelKv::make(ops, model.config(),
                                      {.dtype = options.kv_dtype,

@@ -23,7 +23,8 @@ AttentionSpec attention_spec(const AttentionShape& shape, std::span<const float>
 }
 
 std::size_t qkv_width(const AttentionShape& shape) {
-  return static_cast<std::size_t>((shape.q_heads + shape.kv_heads) * shape.qk_dim + shape.kv_heads * shape.v_dim);
+  return static_cast<std::size_t>((shape.q_heads + shape.kv_heads) * shape.qk_dim +
+                                  shape.kv_heads * shape.v_dim);
 }
 
 // Packs a BF16 matrix as it is, or through FP8 when asked to.
@@ -44,8 +45,8 @@ Result<ModelKv> ModelKv::make(Ops& ops, const ModelConfig& config, const Options
     spec.qk_dim = shape.qk_dim;
     spec.v_dim = shape.v_dim;
     spec.page_size = options.page_size;
-    spec.pages =
-        config.layer_kinds[static_cast<std::size_t>(i)] == LayerKind::kFull ? options.full_pages : options.window_pages;
+    spec.pages = config.layer_kinds[static_cast<std::size_t>(i)] == LayerKind::kFull ? options.full_pages
+                                                                                     : options.window_pages;
     spec.dtype = options.dtype;
     Result<std::unique_ptr<KvStore>> store = ops.make_kv(spec);
     if (!store) return tl::unexpected(store.error().within(fmt::format("layer {} KV cache", i)));
@@ -80,7 +81,8 @@ Result<TargetModel> TargetModel::load(WeightSource& source, Ops& ops, const Load
   if (!globals) return forward_error(globals);
   Result<std::unique_ptr<Matrix>> embed = ops.pack_matrix(globals->embed, MatrixUse::kVocabulary);
   if (!embed) return forward_error(embed);
-  Result<std::unique_ptr<Matrix>> head = pack_bf16(ops, globals->lm_head, MatrixUse::kVocabulary, options.requantize_bf16);
+  Result<std::unique_ptr<Matrix>> head =
+      pack_bf16(ops, globals->lm_head, MatrixUse::kVocabulary, options.requantize_bf16);
   if (!head) return forward_error(head);
   model.embed_ = std::move(*embed);
   model.lm_head_ = std::move(*head);
@@ -107,7 +109,8 @@ Status TargetModel::load_layer(WeightSource& source, int index, const LoadOption
   Result<std::unique_ptr<Matrix>> qkv = ops_->pack_matrix(weights->attention.qkv, MatrixUse::kProjection);
   if (!qkv) return forward_error(qkv);
   layer.qkv = std::move(*qkv);
-  Result<std::unique_ptr<Matrix>> o_proj = pack_bf16(*ops_, weights->attention.o_proj, MatrixUse::kProjection, options.requantize_bf16);
+  Result<std::unique_ptr<Matrix>> o_proj =
+      pack_bf16(*ops_, weights->attention.o_proj, MatrixUse::kProjection, options.requantize_bf16);
   if (!o_proj) return forward_error(o_proj);
   layer.o_proj = std::move(*o_proj);
 
@@ -117,7 +120,8 @@ Status TargetModel::load_layer(WeightSource& source, int index, const LoadOption
     if (!router) return forward_error(router);
     layer.router = std::move(*router);
     layer.router_bias = std::move(weights->moe->router_bias);
-    for (const MlpWeights& expert : weights->moe->experts) views.push_back({&expert.gate, &expert.up, &expert.down});
+    for (const MlpWeights& expert : weights->moe->experts)
+      views.push_back({&expert.gate, &expert.up, &expert.down});
   } else {
     views.push_back({&weights->mlp->gate, &weights->mlp->up, &weights->mlp->down});
   }
@@ -134,7 +138,8 @@ void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<floa
   const std::size_t values = batch.tokens.size() * hidden;
   hidden_.resize(values);
   normed_.resize(values);
-  fill_rotation(batch.full, config_.full.rope_theta, config_.full.rotary_dims, rotate_full_.cos, rotate_full_.sin);
+  fill_rotation(batch.full, config_.full.rope_theta, config_.full.rotary_dims, rotate_full_.cos,
+                rotate_full_.sin);
   fill_rotation(batch.window, config_.window.rope_theta, config_.window.rotary_dims, rotate_window_.cos,
                 rotate_window_.sin);
 
@@ -150,10 +155,12 @@ void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<floa
     tap(config_.layers, {normed_.data(), values});
   }
   if (batch.logit_rows.empty()) return;
-  MIMO_CHECK(logits.size() >= batch.logit_rows.size() * static_cast<std::size_t>(config_.vocab), "logits buffer");
+  MIMO_CHECK(logits.size() >= batch.logit_rows.size() * static_cast<std::size_t>(config_.vocab),
+             "logits buffer");
   // Only rows that are sampled pay for the head; they are gathered to the front.
   for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
-    std::memmove(hidden_.data() + i * hidden, hidden_.data() + static_cast<std::size_t>(batch.logit_rows[i]) * hidden,
+    std::memmove(hidden_.data() + i * hidden,
+                 hidden_.data() + static_cast<std::size_t>(batch.logit_rows[i]) * hidden,
                  hidden * sizeof(float));
   }
   const auto wanted = static_cast<int>(batch.logit_rows.size());

@@ -34,13 +34,13 @@ class ModelKv {
   std::vector<std::unique_ptr<KvStore>> layers_;
 };
 
-// One ragged step. Rows of a sequence are consecutive; `full` and `window` describe the same rows with the page tables
-// of the two kinds of layer.
+// One ragged step. Rows of a sequence are consecutive; `full` and `window` describe the same rows with the
+// page tables of the two kinds of layer.
 struct ForwardBatch {
-  std::span<const std::int32_t> tokens;        // [rows], ids in [0, vocab)
-  std::span<const SequenceRows> full;          // [sequences]
-  std::span<const SequenceRows> window;        // [sequences]
-  std::span<const std::int32_t> logit_rows;    // rows whose logits are wanted, ascending
+  std::span<const std::int32_t> tokens;      // [rows], ids in [0, vocab)
+  std::span<const SequenceRows> full;        // [sequences]
+  std::span<const SequenceRows> window;      // [sequences]
+  std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
 };
 
 class TargetModel {
@@ -54,14 +54,15 @@ class TargetModel {
 
   const ModelConfig& config() const { return config_; }
 
-  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab]. `tap`, when given, sees the
-  // hidden state [rows, hidden] after the embedding (index 0), after every layer (1..layers-1) and after the final
-  // norm (layers), as transformers numbers them.
+  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab]. `tap`, when given,
+  // sees the hidden state [rows, hidden] after the embedding (index 0), after every layer (1..layers-1) and
+  // after the final norm (layers), as transformers numbers them.
   using Tap = std::function<void(int index, std::span<const float> hidden)>;
   void forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits, const Tap& tap = nullptr);
 
   std::size_t weight_bytes() const;
-  // Bytes of weights that decoding one token reads: everything but the embedding table and the experts not chosen.
+  // Bytes of weights that decoding one token reads: everything but the embedding table and the experts not
+  // chosen.
   std::size_t bytes_per_token() const;
 
  private:
@@ -94,10 +95,10 @@ class TargetModel {
   };
   RotationTable rotate_full_;
   RotationTable rotate_window_;
-  std::vector<float> hidden_;     // [rows, hidden] residual stream
-  std::vector<float> normed_;     // [rows, hidden]
-  std::vector<float> qkv_;        // [rows, q + k + v]
-  std::vector<float> attended_;   // [rows, q_heads * v_dim]
+  std::vector<float> hidden_;             // [rows, hidden] residual stream
+  std::vector<float> normed_;             // [rows, hidden]
+  std::vector<float> qkv_;                // [rows, q + k + v]
+  std::vector<float> attended_;           // [rows, q_heads * v_dim]
   std::vector<std::int32_t> expert_ids_;  // [rows, top_k]
   std::vector<float> expert_weights_;     // [rows, top_k]
 };

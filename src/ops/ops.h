@@ -1,10 +1,10 @@
-// The operations a forward pass is made of. The model is written once over this interface; a backend implements it.
-// `reference` is plain fp32 and the oracle for every other backend.
+// The operations a forward pass is made of. The model is written once over this interface; a backend
+// implements it. `reference` is plain fp32 and the oracle for every other backend.
 //
-// Conventions: activations are fp32, row-major [rows, width], contiguous; a row is one token. Matrices are [out, in],
-// y = x W^T. What a backend rounds activations to inside an operation is its own, documented business
-// (docs/architecture.md, "Number formats"), with one rule for all: the result of a row depends on that row and its
-// own sequence only, never on the other rows of the batch.
+// Conventions: activations are fp32, row-major [rows, width], contiguous; a row is one token. Matrices are
+// [out, in], y = x W^T. What a backend rounds activations to inside an operation is its own, documented
+// business (docs/architecture.md, "Number formats"), with one rule for all: the result of a row depends on
+// that row and its own sequence only, never on the other rows of the batch.
 #pragma once
 
 #include <cstdint>
@@ -76,9 +76,9 @@ class KvStore {
   KvSpec spec_;
 };
 
-// The rows of one sequence inside a ragged batch: tokens at absolute positions [position, position + rows), whose keys
-// and values live (or are about to) in `pages`; entry p holds positions [p * page_size, (p + 1) * page_size). Entries
-// of pages that left a window are -1 and are never touched.
+// The rows of one sequence inside a ragged batch: tokens at absolute positions [position, position + rows),
+// whose keys and values live (or are about to) in `pages`; entry p holds positions [p * page_size, (p + 1) *
+// page_size). Entries of pages that left a window are -1 and are never touched.
 struct SequenceRows {
   int row_begin = 0;
   int rows = 0;
@@ -113,8 +113,8 @@ struct RouteSpec {
   float scale = 1.0f;
 };
 
-// The rule itself, on one row of router logits [experts]: writes top_k = ids.size() expert ids (ascending) and their
-// weights. Ties go to the lower id. Shared by the backends.
+// The rule itself, on one row of router logits [experts]: writes top_k = ids.size() expert ids (ascending)
+// and their weights. Ties go to the lower id. Shared by the backends.
 void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::span<std::int32_t> ids,
                     std::span<float> weights);
 
@@ -145,16 +145,17 @@ class Ops {
 
   // Rows of qkv are [q_heads * qk | kv_heads * qk | kv_heads * v]. Rotates q and k in place, and writes k and
   // v * value_scale of every row to its place in the store.
-  virtual void rope_and_store_kv(float* qkv, std::span<const SequenceRows> sequences, const AttentionSpec& spec,
-                                 const RopeTable& rope, float value_scale, KvStore& kv) = 0;
+  virtual void rope_and_store_kv(float* qkv, std::span<const SequenceRows> sequences,
+                                 const AttentionSpec& spec, const RopeTable& rope, float value_scale,
+                                 KvStore& kv) = 0;
 
-  // Causal attention of every row over its sequence's keys (its own included, already stored). Reads the q part of
-  // qkv rows (row_width floats apart); out [rows, q_heads * v_dim].
+  // Causal attention of every row over its sequence's keys (its own included, already stored). Reads the q
+  // part of qkv rows (row_width floats apart); out [rows, q_heads * v_dim].
   virtual void attention(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
                          const AttentionSpec& spec, const KvStore& kv, float* out) = 0;
 
-  // Chooses experts: ids and weights [rows, top_k], ids ascending within a row. Non-finite scores never win against
-  // finite ones.
+  // Chooses experts: ids and weights [rows, top_k], ids ascending within a row. Non-finite scores never win
+  // against finite ones.
   virtual void route(const float* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
                      float* weights) = 0;
 

@@ -25,8 +25,8 @@ void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::s
   for (std::size_t k = 0; k < top_k; ++k) {
     std::size_t best = experts;
     for (std::size_t e = 0; e < experts; ++e) {
-      if (std::find(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(k), static_cast<std::int32_t>(e)) !=
-          ids.begin() + static_cast<std::ptrdiff_t>(k)) {
+      if (std::find(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(k),
+                    static_cast<std::int32_t>(e)) != ids.begin() + static_cast<std::ptrdiff_t>(k)) {
         continue;
       }
       if (best == experts || biased[e] > biased[best]) best = e;

@@ -1,12 +1,14 @@
 // The forward pass against logits, hidden states and greedy continuations of an independent implementation.
 
+#include "support/golden.h"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/cpu/cpu_ops.h"
 #include "ops/reference/reference_ops.h"
-#include "support/golden.h"
 #include "support/model_driver.h"
 
 namespace mimo {
@@ -41,12 +43,14 @@ class GoldenTest : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(golden) << golden.error().message;
     golden_ = std::move(*golden);
   }
-  static std::unique_ptr<Ops> cpu() {
-    Result<std::unique_ptr<Ops>> ops = make_cpu_ops({.threads = 2});
+  static std::unique_ptr<Ops> cpu(ActivationPrecision precision) {
+    Result<std::unique_ptr<Ops>> ops = make_cpu_ops({.threads = 2, .precision = precision});
     EXPECT_TRUE(ops) << ops.error().message;
     return std::move(*ops);
   }
-  std::vector<float> all_logits(ModelDriver& driver) { return driver.step({driver.add_sequence()}, {golden_.input_ids}); }
+  std::vector<float> all_logits(ModelDriver& driver) {
+    return driver.step({driver.add_sequence()}, {golden_.input_ids});
+  }
   std::vector<std::int32_t> continuation() const {
     return {golden_.greedy_ids.begin() + golden_.greedy_prompt_len, golden_.greedy_ids.end()};
   }
@@ -63,7 +67,8 @@ TEST_P(GoldenTest, ReferenceReproducesLogitsAndHiddenStates) {
   double worst = 0;
   const auto tap = [&](int index, std::span<const float> state) {
     for (std::size_t p = 0; p < positions; ++p) {
-      const float* expected = golden_.hidden_states.data() + (static_cast<std::size_t>(index) * positions + p) * hidden;
+      const float* expected =
+          golden_.hidden_states.data() + (static_cast<std::size_t>(index) * positions + p) * hidden;
       const float* got = state.data() + static_cast<std::size_t>(golden_.hidden_positions[p]) * hidden;
       worst = std::max(worst, largest_relative({got, hidden}, {expected, hidden}));
     }
@@ -75,24 +80,61 @@ TEST_P(GoldenTest, ReferenceReproducesLogitsAndHiddenStates) {
 }
 
 TEST_P(GoldenTest, ReferenceContinuesGreedily) {
-  ModelDriver driver(golden_directory(GetParam()), make_reference_ops(), {.kv = KvDType::kF32, .page_size = 7});
+  ModelDriver driver(golden_directory(GetParam()), make_reference_ops(),
+                     {.kv = KvDType::kF32, .page_size = 7});
   const std::vector<std::int32_t> expected = continuation();
   EXPECT_EQ(driver.greedy(prompt(), static_cast<int>(expected.size()), 64), expected);
 }
 
-// Bounds of the CPU backend's formats (docs/architecture.md): measured error times two.
-TEST_P(GoldenTest, CpuStaysWithinItsFormats) {
-  ModelDriver driver(golden_directory(GetParam()), cpu(), {});
+// The exact mode of the CPU backend is fp32 up to 15 and 21 bit activations and FP8 weights to within 3.5e-5
+// of the largest code: the same continuation as the reference, and logits as close as those roundings.
+TEST_P(GoldenTest, CpuExactReproducesLogits) {
+  ModelDriver driver(golden_directory(GetParam()), cpu(ActivationPrecision::kExact), {.kv = KvDType::kF32});
+  EXPECT_LT(largest_relative(all_logits(driver), golden_.logits), 1e-4);
+}
+
+TEST_P(GoldenTest, CpuExactContinuesGreedily) {
+  ModelDriver driver(golden_directory(GetParam()), cpu(ActivationPrecision::kExact), {.kv = KvDType::kF32});
+  const std::vector<std::int32_t> expected = continuation();
+  EXPECT_EQ(driver.greedy(prompt(), static_cast<int>(expected.size()), 64), expected);
+}
+
+// int8 activations and BF16 KV. The reference itself is off by the median 0.3% (v26_tiny) and 0.8%
+// (v2flash_tiny) when only its KV is rounded to BF16: in these random models a rounding now and then sends a
+// token to another expert, which is why the median counts and single rows may be far off. Bounds: twice the
+// measured 1.6% and 0.4%, rounded up.
+TEST_P(GoldenTest, CpuFastStaysWithinItsFormats) {
+  ModelDriver driver(golden_directory(GetParam()), cpu(ActivationPrecision::kFast), {});
   const std::vector<float> logits = all_logits(driver);
-  const double error = relative_rms(logits, golden_.logits);
-  std::cout << GetParam() << " cpu relative rms " << error << "\n";
-  EXPECT_LT(error, 0.02);
+  const auto width = static_cast<std::size_t>(driver.vocab());
+  std::vector<double> errors;
+  int different = 0;
+  for (std::size_t row = 0; row < golden_.input_ids.size(); ++row) {
+    const std::span<const float> got(logits.data() + row * width, width);
+    const std::span<const float> expected(golden_.logits.data() + row * width, width);
+    errors.push_back(relative_rms(got, expected));
+    ASSERT_TRUE(std::isfinite(errors.back())) << "row " << row;
+    if (argmax(got) != argmax(expected)) ++different;
+  }
+  std::sort(errors.begin(), errors.end());
+  EXPECT_LT(errors[errors.size() / 2], 0.035);
+  EXPECT_LT(different, static_cast<int>(golden_.input_ids.size()) / 10);
 }
 
-TEST_P(GoldenTest, CpuContinuesGreedily) {
-  ModelDriver driver(golden_directory(GetParam()), cpu(), {});
-  const std::vector<std::int32_t> expected = continuation();
-  EXPECT_EQ(driver.greedy(prompt(), static_cast<int>(expected.size()), 64), expected);
+// Teacher-forced over the golden continuation: the chosen token may differ only where the two best are close.
+TEST_P(GoldenTest, CpuFastDiffersOnlyAtNearTies) {
+  ModelDriver driver(golden_directory(GetParam()), cpu(ActivationPrecision::kFast), {});
+  const std::vector<float> logits = driver.step({driver.add_sequence()}, {golden_.greedy_ids});
+  const auto width = static_cast<std::size_t>(driver.vocab());
+  for (std::size_t row = prompt().size() - 1; row + 1 < golden_.greedy_ids.size(); ++row) {
+    const std::span<const float> got(logits.data() + row * width, width);
+    const auto expected = static_cast<std::size_t>(golden_.greedy_ids[row + 1]);
+    double square = 0;
+    for (const float x : got) square += static_cast<double>(x) * x;
+    const double spread = std::sqrt(square / static_cast<double>(width));
+    const auto best = static_cast<std::size_t>(argmax(got));
+    EXPECT_LE(got[best] - got[expected], 0.35 * spread) << "row " << row;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenTest, ::testing::Values("v26_tiny", "v2flash_tiny"));

@@ -20,7 +20,9 @@ Status read_tensor(const SafetensorsFile& file, const std::string& name, std::ve
 
 }  // namespace
 
-std::string golden_directory(const std::string& name) { return std::string(MIMO_SOURCE_DIR "/tests/golden/") + name; }
+std::string golden_directory(const std::string& name) {
+  return std::string(MIMO_SOURCE_DIR "/tests/golden/") + name;
+}
 
 Result<Golden> load_golden(const std::string& directory) {
   const Result<SafetensorsFile> file = SafetensorsFile::open(directory + "/golden.safetensors");
@@ -30,7 +32,8 @@ Result<Golden> load_golden(const std::string& directory) {
   for (const Status& status :
        {read_tensor(*file, "input_ids", golden.input_ids), read_tensor(*file, "logits", golden.logits),
         read_tensor(*file, "hidden_positions", golden.hidden_positions),
-        read_tensor(*file, "hidden_states", golden.hidden_states), read_tensor(*file, "greedy_ids", golden.greedy_ids),
+        read_tensor(*file, "hidden_states", golden.hidden_states),
+        read_tensor(*file, "greedy_ids", golden.greedy_ids),
         read_tensor(*file, "greedy_prompt_len", prompt_len)}) {
     if (!status) return forward_error(status);
   }

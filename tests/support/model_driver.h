@@ -26,7 +26,8 @@ class ModelDriver {
   int add_sequence();
 
   // One ragged step: tokens[i] go to sequences[i]. Logits of every row, [rows, vocab].
-  std::vector<float> step(const std::vector<int>& sequences, const std::vector<std::vector<std::int32_t>>& tokens,
+  std::vector<float> step(const std::vector<int>& sequences,
+                          const std::vector<std::vector<std::int32_t>>& tokens,
                           const TargetModel::Tap& tap = nullptr);
 
   // Greedy continuation of a prompt prefilled in chunks.

@@ -8,8 +8,8 @@ constexpr std::int64_t kRowsPerTask = 8;
 
 }  // namespace
 
-ActRows Activations::round(const CpuKernels& kernels, ThreadPool& pool, const PanelShape& shape, const float* x, int rows,
-                           std::size_t stride) {
+ActRows Activations::round(const CpuKernels& kernels, ThreadPool& pool, const PanelShape& shape,
+                           const float* x, int rows, std::size_t stride) {
   ActRows act;
   act.q_stride = act_units(shape);
   act.scale_stride = act_groups(shape);

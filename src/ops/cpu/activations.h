@@ -10,8 +10,8 @@ namespace mimo {
 class Activations {
  public:
   // Rounds x [rows, shape.k] (x rows `stride` floats apart); the result is valid until the next call.
-  ActRows round(const CpuKernels& kernels, ThreadPool& pool, const PanelShape& shape, const float* x, int rows,
-                std::size_t stride);
+  ActRows round(const CpuKernels& kernels, ThreadPool& pool, const PanelShape& shape, const float* x,
+                int rows, std::size_t stride);
 
  private:
   Workspace units_;

@@ -9,7 +9,8 @@ namespace {
 // Query rows (tokens x query heads of a KV head) a task holds: scores of 64 rows x 256 keys stay in L2.
 constexpr int kQueriesPerTask = 64;
 
-// Sequences with at most this many new rows are cut along the keys, so that long contexts keep all threads busy.
+// Sequences with at most this many new rows are cut along the keys, so that long contexts keep all threads
+// busy.
 constexpr int kSplitRows = 16;
 
 std::int64_t first_visible(std::int64_t position, int window) {
@@ -30,8 +31,9 @@ struct AttentionRunner::Context {
 AttentionRunner::AttentionRunner(const CpuKernels& kernels, ThreadPool& pool)
     : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {}
 
-void AttentionRunner::rope_and_store(float* qkv, std::span<const SequenceRows> sequences, const AttentionSpec& spec,
-                                     const RopeTable& rope, float value_scale, CpuKv& kv) {
+void AttentionRunner::rope_and_store(float* qkv, std::span<const SequenceRows> sequences,
+                                     const AttentionSpec& spec, const RopeTable& rope, float value_scale,
+                                     CpuKv& kv) {
   const int k_offset = spec.q_heads * spec.qk_dim;
   const int v_offset = k_offset + spec.kv_heads * spec.qk_dim;
   const auto width = static_cast<std::size_t>(v_offset + spec.kv_heads * spec.v_dim);
@@ -124,7 +126,8 @@ void AttentionRunner::run_task(const Context& context, const Task& task, int wor
     const float* row = context.qkv +
                        static_cast<std::size_t>(sequence.row_begin + task.row + r) * context.row_width +
                        static_cast<std::size_t>(task.head * group) * qk;
-    std::memcpy(q + static_cast<std::size_t>(r * group) * qk, row, static_cast<std::size_t>(group) * qk * sizeof(float));
+    std::memcpy(q + static_cast<std::size_t>(r * group) * qk, row,
+                static_cast<std::size_t>(group) * qk * sizeof(float));
   }
 
   AttentionChunk chunk;
@@ -151,10 +154,12 @@ void AttentionRunner::run_task(const Context& context, const Task& task, int wor
     const std::int64_t base = index * kChunkKeys;
     for (int m = 0; m < queries; ++m) {
       const std::int64_t position = sequence.position + task.row + m / group;
-      first[m] = static_cast<std::int32_t>(std::clamp<std::int64_t>(first_visible(position, spec.window) - base, 0, kChunkKeys));
+      first[m] = static_cast<std::int32_t>(
+          std::clamp<std::int64_t>(first_visible(position, spec.window) - base, 0, kChunkKeys));
       last[m] = static_cast<std::int32_t>(std::clamp<std::int64_t>(position + 1 - base, 0, kChunkKeys));
     }
-    context.kv.read_chunk(kernels_, sequence.pages, base, block_first, block_last, task.head, tiles_buffer, tiles);
+    context.kv.read_chunk(kernels_, sequence.pages, base, block_first, block_last, task.head, tiles_buffer,
+                          tiles);
     chunk.tiles = tiles.tiles;
     chunk.k_tiles = tiles.k;
     chunk.v_tiles = tiles.v;
@@ -166,7 +171,8 @@ void AttentionRunner::run_task(const Context& context, const Task& task, int wor
       continue;
     }
     for (std::size_t m = 0; m < count; ++m) {
-      kernels_.attention_merge(&max[m], &sum[m], acc + m * v, chunk.max[m], chunk.sum[m], chunk.out + m * v, spec.v_dim);
+      kernels_.attention_merge(&max[m], &sum[m], acc + m * v, chunk.max[m], chunk.sum[m], chunk.out + m * v,
+                               spec.v_dim);
     }
   }
 
@@ -175,9 +181,11 @@ void AttentionRunner::run_task(const Context& context, const Task& task, int wor
     return;
   }
   for (std::size_t m = 0; m < count; ++m) {
-    const auto row = static_cast<std::size_t>(sequence.row_begin + task.row) + m / static_cast<std::size_t>(group);
+    const auto row =
+        static_cast<std::size_t>(sequence.row_begin + task.row) + m / static_cast<std::size_t>(group);
     const auto head = static_cast<std::size_t>(task.head * group) + m % static_cast<std::size_t>(group);
-    kernels_.attention_finish(max[m], sum[m], acc + m * v, spec.sinks.empty() ? nullptr : &spec.sinks[head], spec.v_dim,
+    kernels_.attention_finish(max[m], sum[m], acc + m * v, spec.sinks.empty() ? nullptr : &spec.sinks[head],
+                              spec.v_dim,
                               context.out + (row * static_cast<std::size_t>(spec.q_heads) + head) * v);
   }
 }
@@ -198,17 +206,18 @@ void AttentionRunner::run(const float* qkv, std::size_t row_width, std::span<con
     const auto count = static_cast<std::size_t>(lead.rows * group);
     float* running = context.partial + lead.partial * (v + 2);
     std::size_t index = begin + 1;
-    while (index < tasks_.size() && tasks_[index].sequence == lead.sequence && tasks_[index].head == lead.head &&
-           tasks_[index].row == lead.row) {
+    while (index < tasks_.size() && tasks_[index].sequence == lead.sequence &&
+           tasks_[index].head == lead.head && tasks_[index].row == lead.row) {
       const float* part = context.partial + tasks_[index].partial * (v + 2);
       for (std::size_t m = 0; m < count; ++m) {
-        kernels_.attention_merge(&running[m], &running[count + m], running + 2 * count + m * v, part[m], part[count + m],
-                                 part + 2 * count + m * v, spec.v_dim);
+        kernels_.attention_merge(&running[m], &running[count + m], running + 2 * count + m * v, part[m],
+                                 part[count + m], part + 2 * count + m * v, spec.v_dim);
       }
       ++index;
     }
     for (std::size_t m = 0; m < count; ++m) {
-      const auto row = static_cast<std::size_t>(lead.sequence->row_begin + lead.row) + m / static_cast<std::size_t>(group);
+      const auto row =
+          static_cast<std::size_t>(lead.sequence->row_begin + lead.row) + m / static_cast<std::size_t>(group);
       const auto head = static_cast<std::size_t>(lead.head * group) + m % static_cast<std::size_t>(group);
       kernels_.attention_finish(running[m], running[count + m], running + 2 * count + m * v,
                                 spec.sinks.empty() ? nullptr : &spec.sinks[head], spec.v_dim,

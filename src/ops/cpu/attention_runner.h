@@ -20,8 +20,8 @@ class AttentionRunner {
   void rope_and_store(float* qkv, std::span<const SequenceRows> sequences, const AttentionSpec& spec,
                       const RopeTable& rope, float value_scale, CpuKv& kv);
 
-  void run(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences, const AttentionSpec& spec,
-           const CpuKv& kv, float* out);
+  void run(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
+           const AttentionSpec& spec, const CpuKv& kv, float* out);
 
  private:
   // Rows [row, row + rows) of one sequence for one KV head, over key chunks [chunk_begin, chunk_end).
@@ -32,7 +32,7 @@ class AttentionRunner {
     int rows = 0;
     std::int64_t chunk_begin = 0;
     std::int64_t chunk_end = 0;
-    bool cut = false;         // one of several tasks over the keys of these rows; results are merged afterwards
+    bool cut = false;  // one of several tasks over the keys of these rows; results are merged afterwards
     std::size_t partial = 0;  // cut: first query slot in the partial results
   };
   struct Context;

@@ -14,14 +14,16 @@ constexpr int kMaxHeadWidth = 512;  // sizes the token buffers on the stack of g
 }  // namespace
 
 Status CpuKv::check(const KvSpec& spec) {
-  if (spec.page_size < 1) return fail(ErrorCode::kInvalidArgument, "page size {}: expected at least 1", spec.page_size);
+  if (spec.page_size < 1)
+    return fail(ErrorCode::kInvalidArgument, "page size {}: expected at least 1", spec.page_size);
   if (spec.qk_dim % 2 != 0 || spec.v_dim % 32 != 0) {
-    return fail(ErrorCode::kUnsupported, "head widths {}/{}: the cpu backend needs an even K and a V multiple of 32",
-                spec.qk_dim, spec.v_dim);
+    return fail(ErrorCode::kUnsupported,
+                "head widths {}/{}: the cpu backend needs an even K and a V multiple of 32", spec.qk_dim,
+                spec.v_dim);
   }
   if (spec.qk_dim > kMaxHeadWidth || spec.v_dim > kMaxHeadWidth) {
-    return fail(ErrorCode::kUnsupported, "head widths {}/{}: the cpu backend takes at most {}", spec.qk_dim, spec.v_dim,
-                kMaxHeadWidth);
+    return fail(ErrorCode::kUnsupported, "head widths {}/{}: the cpu backend takes at most {}", spec.qk_dim,
+                spec.v_dim, kMaxHeadWidth);
   }
   return {};
 }
@@ -82,7 +84,8 @@ void CpuKv::write(const CpuKernels& kernels, std::int32_t page, int offset, int 
   const int v = spec().v_dim;
   const std::size_t slot = head_slot(page, head);
   if (element_ == 4) {
-    std::memcpy(keys_.as<float>() + slot * k_elements_ + k_index(offset, 0), key, static_cast<std::size_t>(qk) * 4);
+    std::memcpy(keys_.as<float>() + slot * k_elements_ + k_index(offset, 0), key,
+                static_cast<std::size_t>(qk) * 4);
     float* values = values_.as<float>() + slot * v_elements_ + v_index(offset, 0);
     for (int d = 0; d < v; ++d) values[d] = value[d] * value_scale;
     return;
@@ -118,7 +121,8 @@ void CpuKv::write(const CpuKernels& kernels, std::int32_t page, int offset, int 
 
 std::size_t CpuKv::chunk_buffer_bytes() const {
   const std::size_t element = wide() ? sizeof(float) : sizeof(std::uint16_t);
-  return static_cast<std::size_t>(kChunkKeys) * static_cast<std::size_t>(spec().qk_dim + spec().v_dim) * element;
+  return static_cast<std::size_t>(kChunkKeys) * static_cast<std::size_t>(spec().qk_dim + spec().v_dim) *
+         element;
 }
 
 void CpuKv::read_chunk(const CpuKernels& kernels, std::span<const std::int32_t> pages, std::int64_t base,
@@ -129,7 +133,8 @@ void CpuKv::read_chunk(const CpuKernels& kernels, std::span<const std::int32_t> 
   const std::size_t v_bytes = kTileKeys * static_cast<std::size_t>(spec().v_dim) * element;
   std::uint8_t* k_buffer = buffer;
   std::uint8_t* v_buffer = buffer + kChunkKeys / kTileKeys * k_bytes;
-  tiles.tiles = static_cast<int>((std::min<std::int64_t>(last, base + kChunkKeys) - base + kTileKeys - 1) / kTileKeys);
+  tiles.tiles =
+      static_cast<int>((std::min<std::int64_t>(last, base + kChunkKeys) - base + kTileKeys - 1) / kTileKeys);
   tiles.scaled = element_ == 1;
   for (int t = 0; t < tiles.tiles; ++t) {
     const std::int64_t start = base + static_cast<std::int64_t>(t) * kTileKeys;
@@ -154,16 +159,18 @@ void CpuKv::read_chunk(const CpuKernels& kernels, std::span<const std::int32_t> 
     auto* k_tile = k_buffer + static_cast<std::size_t>(t) * k_bytes;
     auto* v_tile = v_buffer + static_cast<std::size_t>(t) * v_bytes;
     if (wide()) {
-      gather_wide(pages, start, first, last, head, reinterpret_cast<float*>(k_tile), reinterpret_cast<float*>(v_tile));
+      gather_wide(pages, start, first, last, head, reinterpret_cast<float*>(k_tile),
+                  reinterpret_cast<float*>(v_tile));
     } else {
       gather_tile(kernels, pages, start, first, last, head, reinterpret_cast<std::uint16_t*>(k_tile),
-                  reinterpret_cast<std::uint16_t*>(v_tile), tiles.k_scale + t * kTileKeys, tiles.v_scale + t * kTileKeys);
+                  reinterpret_cast<std::uint16_t*>(v_tile), tiles.k_scale + t * kTileKeys,
+                  tiles.v_scale + t * kTileKeys);
     }
   }
 }
 
-void CpuKv::gather_wide(std::span<const std::int32_t> pages, std::int64_t base, std::int64_t first, std::int64_t last,
-                        int head, float* k, float* v) const {
+void CpuKv::gather_wide(std::span<const std::int32_t> pages, std::int64_t base, std::int64_t first,
+                        std::int64_t last, int head, float* k, float* v) const {
   const auto qk = static_cast<std::size_t>(spec().qk_dim);
   const auto width = static_cast<std::size_t>(spec().v_dim);
   for (std::size_t t = 0; t < kTileKeys; ++t) {
@@ -178,7 +185,8 @@ void CpuKv::gather_wide(std::span<const std::int32_t> pages, std::int64_t base, 
     const std::size_t slot = head_slot(page, head);
     const float* keys = keys_.as<float>() + slot * k_elements_ + k_index(offset, 0);
     for (std::size_t d = 0; d < qk; ++d) k[d * kTileKeys + t] = keys[d];
-    std::memcpy(v + t * width, values_.as<float>() + slot * v_elements_ + v_index(offset, 0), width * sizeof(float));
+    std::memcpy(v + t * width, values_.as<float>() + slot * v_elements_ + v_index(offset, 0),
+                width * sizeof(float));
   }
 }
 
@@ -198,13 +206,14 @@ void CpuKv::gather_tile(const CpuKernels& kernels, std::span<const std::int32_t>
     const std::size_t v_at = slot * v_elements_ + v_index(offset, 0);
     // Masked keys have weight zero, but zero times what a freed page may hold (NaN) is not zero.
     if (element_ == 2) {
-      kernels.mask_tile(keys_.as<std::uint16_t>() + k_at, values_.as<std::uint16_t>() + v_at, spec().qk_dim, spec().v_dim,
-                        lowest, highest, k, v);
+      kernels.mask_tile(keys_.as<std::uint16_t>() + k_at, values_.as<std::uint16_t>() + v_at, spec().qk_dim,
+                        spec().v_dim, lowest, highest, k, v);
       return;
     }
     kernels.fp8_to_bf16(keys_.data() + k_at, static_cast<std::int64_t>(qk * kTileKeys), k);
     kernels.fp8_to_bf16(values_.data() + v_at, static_cast<std::int64_t>(width * kTileKeys), v);
-    const float* scales = scales_.as<float>() + slot * 2 * static_cast<std::size_t>(spec().page_size) + offset;
+    const float* scales =
+        scales_.as<float>() + slot * 2 * static_cast<std::size_t>(spec().page_size) + offset;
     for (int t = 0; t < kTileKeys; ++t) {
       const bool valid = t >= lowest && t < highest;
       k_scale[t] = valid ? scales[t] : 0.0f;
@@ -243,7 +252,8 @@ void CpuKv::gather_tile(const CpuKernels& kernels, std::span<const std::int32_t>
     for (std::size_t d = 0; d < qk / 2; ++d) std::memcpy(k_out + d * 2 * kTileKeys, converted + 2 * d, 4);
     kernels.fp8_to_bf16(values, static_cast<std::int64_t>(width), converted);
     for (std::size_t d = 0; d < width; ++d) v_out[2 * d] = converted[d];
-    const float* scales = scales_.as<float>() + slot * 2 * static_cast<std::size_t>(spec().page_size) + offset;
+    const float* scales =
+        scales_.as<float>() + slot * 2 * static_cast<std::size_t>(spec().page_size) + offset;
     k_scale[t] = scales[0];
     v_scale[t] = scales[spec().page_size];
   }

@@ -45,8 +45,9 @@ class CpuOps final : public Ops {
         fmt::format("FP8 weights: {} x {}-bit activations, groups of 128",
                     kernels_.level != CpuLevel::kAvx2 ? "vpdpwssd" : "vpmaddwd",
                     precision_ == ActivationPrecision::kExact ? 21 : 11),
-        precision_ == ActivationPrecision::kExact ? std::string("BF16 weights: fp32 multiply-add")
-                                                  : std::string("BF16 weights: as FP8, lm_head fp32 multiply-add"),
+        precision_ == ActivationPrecision::kExact
+            ? std::string("BF16 weights: fp32 multiply-add")
+            : std::string("BF16 weights: as FP8, lm_head fp32 multiply-add"),
         fmt::format("attention: {}", kernels_.level == CpuLevel::kAvx512 ? "vdpbf16ps" : "fp32 multiply-add"),
     };
   }
@@ -56,7 +57,8 @@ class CpuOps final : public Ops {
   }
 
   Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override {
-    // Vocabulary matrices are multiplied in fp32 arithmetic from their stored values, which is what a router needs.
+    // Vocabulary matrices are multiplied in fp32 arithmetic from their stored values, which is what a router
+    // needs.
     if (view.format != WeightFormat::kF32 && view.format != WeightFormat::kBF16) {
       return fail(ErrorCode::kUnsupported, "{}: a router is stored as F32 or BF16", view.name);
     }
@@ -131,12 +133,13 @@ class CpuOps final : public Ops {
     linear(x, rows, router, logits, Store::kOverwrite);
     pool_.for_each(rows, 16, [&](std::int64_t r, int) {
       const auto row = static_cast<std::size_t>(r);
-      choose_experts({logits + row * experts, experts}, spec, {ids + row * top_k, top_k}, {weights + row * top_k, top_k});
+      choose_experts({logits + row * experts, experts}, spec, {ids + row * top_k, top_k},
+                     {weights + row * top_k, top_k});
     });
   }
 
-  void experts(const float* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids, const float* weights,
-               float* y) override {
+  void experts(const float* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
+               const float* weights, float* y) override {
     mlps_.run(x, rows, dynamic_cast<const PackedMlpBank&>(bank), top_k, ids, weights, y);
   }
 
@@ -179,8 +182,8 @@ class CpuOps final : public Ops {
       part.out = y + static_cast<std::size_t>(first) * args.out_stride;
       part.panel_begin = index % spans * span;
       part.panel_end = std::min(part.panel_begin + span, panels);
-      part.scratch =
-          scratch_[static_cast<std::size_t>(worker)].get<std::uint8_t>(gemm_scratch_bytes(args.w.shape, part.rows));
+      part.scratch = scratch_[static_cast<std::size_t>(worker)].get<std::uint8_t>(
+          gemm_scratch_bytes(args.w.shape, part.rows));
       kernels_.gemm(part);
     };
     if (threads == 1 && rows <= kDirectRows) {

@@ -5,8 +5,8 @@
 
 namespace mimo {
 
-// round(32 * |value|) of the 7 magnitude bits of a code, cut into low and high bytes. All values from 2^-2 up are
-// exact; smaller ones are off by at most 2^-6, which is 3.5e-5 of the largest E4M3 value.
+// round(32 * |value|) of the 7 magnitude bits of a code, cut into low and high bytes. All values from 2^-2 up
+// are exact; smaller ones are off by at most 2^-6, which is 3.5e-5 of the largest E4M3 value.
 struct alignas(64) Fp8Int16Tables {
   std::uint8_t low[128];
   std::uint8_t high[128];

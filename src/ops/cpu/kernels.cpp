@@ -62,8 +62,8 @@ std::size_t act_corrections(const PanelShape& shape) {
 }
 
 std::size_t gemm_scratch_bytes(const PanelShape& shape, int rows) {
-  // Slabs of two unpacked panels with their scales (8 KiB and less than 4 KiB each), results of a panel pair, and the
-  // activations of all rows in tile order.
+  // Slabs of two unpacked panels with their scales (8 KiB and less than 4 KiB each), results of a panel pair,
+  // and the activations of all rows in tile order.
   const std::size_t panel = 2 * (12u << 10);
   const std::size_t results = 2 * static_cast<std::size_t>(rows) * kPanelRows * sizeof(float);
   const std::size_t row = (act_units(shape) + act_groups(shape) + act_corrections(shape)) * 4;
@@ -74,7 +74,8 @@ std::size_t attention_scratch_bytes(int queries, int qk_dim) {
   const auto q = static_cast<std::size_t>(queries);
   // Scores, weights, and a tile of queries in two orders.
   constexpr std::size_t kMostRows = 16;
-  return q * kChunkKeys * 2 * sizeof(float) + 2 * kMostRows * (static_cast<std::size_t>(qk_dim) + 16) * sizeof(float) + 1024;
+  return q * kChunkKeys * 2 * sizeof(float) +
+         2 * kMostRows * (static_cast<std::size_t>(qk_dim) + 16) * sizeof(float) + 1024;
 }
 
 const CpuKernels& cpu_kernels(CpuLevel level) {

@@ -13,7 +13,8 @@ constexpr int kRowBlock = 128;
 MlpRunner::MlpRunner(const CpuKernels& kernels, ThreadPool& pool)
     : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {}
 
-void MlpRunner::group_by_expert(int rows, int experts, int top_k, const std::int32_t* ids, const float* weights) {
+void MlpRunner::group_by_expert(int rows, int experts, int top_k, const std::int32_t* ids,
+                                const float* weights) {
   const int slots = rows * top_k;
   counts_.assign(static_cast<std::size_t>(experts) + 1, 0);
   for (int s = 0; s < slots; ++s) ++counts_[static_cast<std::size_t>(ids[s]) + 1];
@@ -48,7 +49,8 @@ void MlpRunner::run(const float* x, int rows, const PackedMlpBank& bank, int top
 
   const auto threads = static_cast<std::int64_t>(pool_.threads());
   const auto groups = static_cast<std::int64_t>(groups_.size());
-  // Enough tasks for balance (experts' row counts differ), not more: each task rounds its rows to tile order anew.
+  // Enough tasks for balance (experts' row counts differ), not more: each task rounds its rows to tile order
+  // anew.
   const std::int64_t wanted = std::max<std::int64_t>(1, (8 * threads + groups - 1) / groups);
 
   const std::int64_t pairs = gate_up0.panels / 2;
@@ -73,7 +75,8 @@ void MlpRunner::run(const float* x, int rows, const PackedMlpBank& bank, int top
 
   const ActRows act = inner_.round(kernels_, pool_, down0.shape, inner, slots, inner_stride);
 
-  // A task owns a range of output columns and walks the experts in order, so that rows are summed in one order.
+  // A task owns a range of output columns and walks the experts in order, so that rows are summed in one
+  // order.
   const std::int64_t panels = down0.panels;
   const std::int64_t span = std::max<std::int64_t>(1, panels / (4 * threads));
   const std::int64_t spans = (panels + span - 1) / span;

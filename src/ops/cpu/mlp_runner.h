@@ -17,10 +17,10 @@ class MlpRunner {
   // Both must outlive the runner.
   MlpRunner(const CpuKernels& kernels, ThreadPool& pool);
 
-  // y [rows, hidden] += sum over k of weights[r][k] * mlp[ids[r][k]](x[r]). Experts are added in ascending order for
-  // every row, whatever the batch.
-  void run(const float* x, int rows, const PackedMlpBank& bank, int top_k, const std::int32_t* ids, const float* weights,
-           float* y);
+  // y [rows, hidden] += sum over k of weights[r][k] * mlp[ids[r][k]](x[r]). Experts are added in ascending
+  // order for every row, whatever the batch.
+  void run(const float* x, int rows, const PackedMlpBank& bank, int top_k, const std::int32_t* ids,
+           const float* weights, float* y);
 
  private:
   // Rows of one expert: slots [begin, begin + count) of the grouped order.

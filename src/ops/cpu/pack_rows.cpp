@@ -1,4 +1,5 @@
-// Compiled with AVX2 and BMI2 (src/ops/CMakeLists.txt). Includes nothing whose inline functions other files share.
+// Compiled with AVX2 and BMI2 (src/ops/CMakeLists.txt). Includes nothing whose inline functions other files
+// share.
 #include "ops/cpu/pack_rows.h"
 
 #include <immintrin.h>
@@ -19,7 +20,8 @@ void pack_mxfp4_row(const std::uint8_t* in, std::size_t units, std::uint8_t* out
   for (std::size_t u = 0; u < units; ++u) {
     std::uint32_t stored;
     __builtin_memcpy(&stored, in + 4 * u, sizeof(stored));
-    const std::uint32_t packed = _pdep_u32(stored & 0xFFFFu, 0x0F0F0F0Fu) | _pdep_u32(stored >> 16, 0xF0F0F0F0u);
+    const std::uint32_t packed =
+        _pdep_u32(stored & 0xFFFFu, 0x0F0F0F0Fu) | _pdep_u32(stored >> 16, 0xF0F0F0F0u);
     __builtin_memcpy(out + kStride * u, &packed, sizeof(packed));
   }
 }
@@ -46,7 +48,8 @@ void pack_plain_row(const std::uint8_t* in, std::size_t units, std::uint8_t* out
 float largest_bf16(const std::uint8_t* in, std::size_t count) {
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
   __m256 top = _mm256_setzero_ps();
-  for (std::size_t i = 0; i < count; i += 8) top = _mm256_max_ps(top, _mm256_and_ps(widen(in + 2 * i), magnitude));
+  for (std::size_t i = 0; i < count; i += 8)
+    top = _mm256_max_ps(top, _mm256_and_ps(widen(in + 2 * i), magnitude));
   alignas(32) float lanes[8];
   _mm256_store_ps(lanes, top);
   float largest = 0;

@@ -37,7 +37,8 @@ RowSource find_row(const WeightView& view, std::int64_t row) {
   if (view.format == WeightFormat::kMxfp4) source.scales_u8 = segment->scales_u8 + r * segment->scale_stride;
   if (view.format == WeightFormat::kFp8) {
     source.scales_f32 =
-        segment->scales_f32 + static_cast<std::size_t>((segment->grid_row + row) / kFp8Block) * segment->scale_stride;
+        segment->scales_f32 +
+        static_cast<std::size_t>((segment->grid_row + row) / kFp8Block) * segment->scale_stride;
   }
   return source;
 }
@@ -108,7 +109,8 @@ void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
   }
   std::uint8_t* elements = out + shape.scale_bytes;
   const auto vectors = static_cast<std::size_t>(shape.k / 8);
-  std::memset(elements + vectors * kVector, 0, (static_cast<std::size_t>(shape.k_padded / 8) - vectors) * kVector);
+  std::memset(elements + vectors * kVector, 0,
+              (static_cast<std::size_t>(shape.k_padded / 8) - vectors) * kVector);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const std::uint8_t* in = rows[r].data;
     std::uint8_t* to = elements + r * 4;
@@ -120,8 +122,8 @@ void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
   }
 }
 
-// Integers for 128 columns of 16 BF16 rows, with one power-of-two scale: the largest magnitude maps to (8192, 16384],
-// so that 128 products with 11-bit activations stay below 2^31.
+// Integers for 128 columns of 16 BF16 rows, with one power-of-two scale: the largest magnitude maps to (8192,
+// 16384], so that 128 products with 11-bit activations stay below 2^31.
 void pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, float* scales) {
   const auto k = static_cast<std::size_t>(shape.k);
   const auto groups = static_cast<std::size_t>(shape.k_padded / kWideGroup);
@@ -136,7 +138,8 @@ void pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, fl
         from[r] = rows[r].data + g * 2 * kWideGroup;
       } else {
         padded[r].fill(0);
-        if (rows[r].data != nullptr) std::memcpy(padded[r].data(), rows[r].data + g * 2 * kWideGroup, 2 * columns);
+        if (rows[r].data != nullptr)
+          std::memcpy(padded[r].data(), rows[r].data + g * 2 * kWideGroup, 2 * columns);
         from[r] = padded[r].data();
       }
       largest = std::max(largest, largest_bf16(from[r], kWideGroup));
@@ -170,7 +173,7 @@ PackedKind packed_kind(WeightFormat format, MatrixUse use, ActivationPrecision p
       return PackedKind::kF32;
     case WeightFormat::kBF16:
       return use == MatrixUse::kVocabulary || precision == ActivationPrecision::kExact ? PackedKind::kBf16
-                                                                                         : PackedKind::kInt16;
+                                                                                       : PackedKind::kInt16;
     case WeightFormat::kFp8:
       return PackedKind::kFp8;
     case WeightFormat::kMxfp4:
@@ -209,15 +212,18 @@ PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision prec
   return shape;
 }
 
-bool pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out, float* scales) {
+bool pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out,
+                float* scales) {
   Rows rows;
-  for (int r = 0; r < kPanelRows; ++r) rows[static_cast<std::size_t>(r)] = find_row(view, panel * kPanelRows + r);
+  for (int r = 0; r < kPanelRows; ++r)
+    rows[static_cast<std::size_t>(r)] = find_row(view, panel * kPanelRows + r);
   switch (shape.kind) {
     case PackedKind::kF32:
       pack_units(rows, static_cast<std::size_t>(shape.k) * 4, static_cast<std::size_t>(shape.k_padded), out);
       return true;
     case PackedKind::kBf16:
-      pack_units(rows, static_cast<std::size_t>(shape.k) * 2, static_cast<std::size_t>(shape.k_padded / 2), out);
+      pack_units(rows, static_cast<std::size_t>(shape.k) * 2, static_cast<std::size_t>(shape.k_padded / 2),
+                 out);
       return true;
     case PackedKind::kInt16:
       pack_int16(rows, shape, out, scales);
@@ -228,8 +234,8 @@ bool pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t pa
       for (std::int64_t g = 0; g < groups; ++g) {
         scales[g] = rows[0].scales_f32[g] * kFp8IntegerScale;
         for (const RowSource& row : rows) {
-          MIMO_CHECK(row.data == nullptr || row.scales_f32 == rows[0].scales_f32, "{}: panel straddles scale blocks",
-                     view.name);
+          MIMO_CHECK(row.data == nullptr || row.scales_f32 == rows[0].scales_f32,
+                     "{}: panel straddles scale blocks", view.name);
         }
       }
       return !nan;
@@ -244,15 +250,17 @@ bool pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t pa
 Status check_packable(const WeightView& view) {
   const std::int64_t multiple = view.format == WeightFormat::kMxfp4 ? kMxfp4Block : 1;
   if (view.cols % multiple != 0) {
-    return fail(ErrorCode::kUnsupported, "{}: {} columns, MXFP4 needs a multiple of {}", view.name, view.cols, multiple);
+    return fail(ErrorCode::kUnsupported, "{}: {} columns, MXFP4 needs a multiple of {}", view.name, view.cols,
+                multiple);
   }
   if (view.format == WeightFormat::kFp8) {
     for (const WeightSegment& segment : view.segments) {
       const bool last = &segment == &view.segments.back();
       if (segment.grid_row % kPanelRows != 0 || (!last && segment.rows % kPanelRows != 0)) {
-        return fail(ErrorCode::kUnsupported,
-                    "{}: FP8 rows {} at grid row {}: the CPU backend needs multiples of {} (head sizes must be)",
-                    view.name, segment.rows, segment.grid_row, kPanelRows);
+        return fail(
+            ErrorCode::kUnsupported,
+            "{}: FP8 rows {} at grid row {}: the CPU backend needs multiples of {} (head sizes must be)",
+            view.name, segment.rows, segment.grid_row, kPanelRows);
       }
     }
   }
@@ -272,7 +280,8 @@ Result<std::unique_ptr<PackedMatrix>> PackedMatrix::pack(const WeightView& view,
   matrix->scales_ = HugeBuffer(static_cast<std::size_t>(panels.panels * groups) * sizeof(float));
   std::atomic<bool> finite{true};
   pool.for_each(panels.panels, 16, [&](std::int64_t panel, int) {
-    if (!pack_panel(view, panels.shape, panel, matrix->data_.data() + static_cast<std::size_t>(panel) * panels.shape.bytes,
+    if (!pack_panel(view, panels.shape, panel,
+                    matrix->data_.data() + static_cast<std::size_t>(panel) * panels.shape.bytes,
                     matrix->scales_.as<float>() + panel * groups)) {
       finite = false;
     }
@@ -293,7 +302,8 @@ Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpVi
     }
     if (views.gate->format != first.gate->format || views.up->format != first.gate->format ||
         views.down->format != first.gate->format) {
-      return fail(ErrorCode::kUnsupported, "{}: experts of one layer must share one format", views.gate->name);
+      return fail(ErrorCode::kUnsupported, "{}: experts of one layer must share one format",
+                  views.gate->name);
     }
   }
   bank->experts_ = static_cast<int>(experts.size());
@@ -322,7 +332,8 @@ Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpVi
     if (panel < bank->gate_up_panels_) {
       const WeightView& view = panel % 2 == 0 ? *experts[e].gate : *experts[e].up;
       if (!pack_panel(view, bank->gate_up_shape_, panel / 2,
-                      data + static_cast<std::size_t>(panel) * bank->gate_up_shape_.bytes, scales + panel * up_groups)) {
+                      data + static_cast<std::size_t>(panel) * bank->gate_up_shape_.bytes,
+                      scales + panel * up_groups)) {
         bad = &view;
       }
       return;
@@ -331,7 +342,8 @@ Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpVi
     data += static_cast<std::size_t>(bank->gate_up_panels_) * bank->gate_up_shape_.bytes;
     scales += bank->gate_up_panels_ * up_groups;
     if (!pack_panel(*experts[e].down, bank->down_shape_, index,
-                    data + static_cast<std::size_t>(index) * bank->down_shape_.bytes, scales + index * down_groups)) {
+                    data + static_cast<std::size_t>(index) * bank->down_shape_.bytes,
+                    scales + index * down_groups)) {
       bad = experts[e].down;
     }
   });

@@ -60,8 +60,8 @@ std::size_t ReferenceKv::slot(std::span<const std::int32_t> pages, std::int64_t 
          static_cast<std::size_t>(head);
 }
 
-void ReferenceKv::write(std::span<const std::int32_t> pages, std::int64_t position, int head, const float* key,
-                        const float* value) {
+void ReferenceKv::write(std::span<const std::int32_t> pages, std::int64_t position, int head,
+                        const float* key, const float* value) {
   const std::size_t at = slot(pages, position, head);
   round_to(spec().dtype, key, spec().qk_dim, keys_.data() + at * static_cast<std::size_t>(spec().qk_dim));
   round_to(spec().dtype, value, spec().v_dim, values_.data() + at * static_cast<std::size_t>(spec().v_dim));

@@ -15,9 +15,10 @@ class ReferenceKv final : public KvStore {
   std::size_t bytes() const override;
   void poison_page(std::int32_t page) override;
 
-  // Stores one head's key [qk_dim] and value [v_dim] at an absolute position, rounded to the store's type. FP8 uses one
-  // fp32 scale per (token, head) for K and one for V: max|x| / 448 (spec model 7, trap 37).
-  void write(std::span<const std::int32_t> pages, std::int64_t position, int head, const float* key, const float* value);
+  // Stores one head's key [qk_dim] and value [v_dim] at an absolute position, rounded to the store's type.
+  // FP8 uses one fp32 scale per (token, head) for K and one for V: max|x| / 448 (spec model 7, trap 37).
+  void write(std::span<const std::int32_t> pages, std::int64_t position, int head, const float* key,
+             const float* value);
 
   const float* key(std::span<const std::int32_t> pages, std::int64_t position, int head) const;
   const float* value(std::span<const std::int32_t> pages, std::int64_t position, int head) const;

@@ -106,7 +106,8 @@ class ReferenceMlpBank final : public MlpBank {
 
 const ReferenceMatrix& own(const Matrix& matrix) { return dynamic_cast<const ReferenceMatrix&>(matrix); }
 
-// y[rows, m.rows] = x m^T. The dot product is summed in double, so that the oracle's own rounding is negligible.
+// y[rows, m.rows] = x m^T. The dot product is summed in double, so that the oracle's own rounding is
+// negligible.
 void multiply(const float* x, int rows, const ReferenceMatrix& m, float* y) {
   std::vector<float> row(static_cast<std::size_t>(m.cols()));
   for (std::int64_t n = 0; n < m.rows(); ++n) {
@@ -158,15 +159,20 @@ class ReferenceOps final : public Ops {
   Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view, MatrixUse /*use*/) override {
     return std::make_unique<ReferenceMatrix>(view);
   }
-  Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override { return pack_matrix(view, MatrixUse::kProjection); }
+  Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override {
+    return pack_matrix(view, MatrixUse::kProjection);
+  }
   Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) override {
     auto bank = std::make_unique<ReferenceMlpBank>();
     for (const MlpViews& views : experts) {
-      bank->mlps.push_back({ReferenceMatrix(*views.gate), ReferenceMatrix(*views.up), ReferenceMatrix(*views.down)});
+      bank->mlps.push_back(
+          {ReferenceMatrix(*views.gate), ReferenceMatrix(*views.up), ReferenceMatrix(*views.down)});
     }
     return bank;
   }
-  Result<std::unique_ptr<KvStore>> make_kv(const KvSpec& spec) override { return std::make_unique<ReferenceKv>(spec); }
+  Result<std::unique_ptr<KvStore>> make_kv(const KvSpec& spec) override {
+    return std::make_unique<ReferenceKv>(spec);
+  }
 
   void embed(const Matrix& table, std::span<const std::int32_t> ids, float* out) override {
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -181,7 +187,8 @@ class ReferenceOps final : public Ops {
       double sum = 0;
       for (std::size_t i = 0; i < width; ++i) sum += static_cast<double>(in[i]) * in[i];
       const float scale = 1.0f / std::sqrt(static_cast<float>(sum / static_cast<double>(width)) + eps);
-      for (std::size_t i = 0; i < width; ++i) out[static_cast<std::size_t>(r) * width + i] = in[i] * scale * weight[i];
+      for (std::size_t i = 0; i < width; ++i)
+        out[static_cast<std::size_t>(r) * width + i] = in[i] * scale * weight[i];
     }
   }
 
@@ -207,12 +214,14 @@ class ReferenceOps final : public Ops {
         float* q = qkv + row * static_cast<std::size_t>(width);
         const float* cos = rope.cos.data() + row * half;
         const float* sin = rope.sin.data() + row * half;
-        for (int h = 0; h < spec.q_heads + spec.kv_heads; ++h) rotate(q + h * spec.qk_dim, cos, sin, rope.dims);
+        for (int h = 0; h < spec.q_heads + spec.kv_heads; ++h)
+          rotate(q + h * spec.qk_dim, cos, sin, rope.dims);
         const float* k = q + spec.q_heads * spec.qk_dim;
         const float* v = k + spec.kv_heads * spec.qk_dim;
         const std::int64_t position = sequence.position + r;
         for (int h = 0; h < spec.kv_heads; ++h) {
-          for (int d = 0; d < spec.v_dim; ++d) value[static_cast<std::size_t>(d)] = v[h * spec.v_dim + d] * value_scale;
+          for (int d = 0; d < spec.v_dim; ++d)
+            value[static_cast<std::size_t>(d)] = v[h * spec.v_dim + d] * value_scale;
           store.write(sequence.pages, position, h, k + h * spec.qk_dim, value.data());
         }
       }
@@ -229,12 +238,14 @@ class ReferenceOps final : public Ops {
       for (int r = 0; r < sequence.rows; ++r) {
         const auto row = static_cast<std::size_t>(sequence.row_begin + r);
         const std::int64_t position = sequence.position + r;
-        const std::int64_t first = spec.window > 0 ? std::max<std::int64_t>(0, position - spec.window + 1) : 0;
+        const std::int64_t first =
+            spec.window > 0 ? std::max<std::int64_t>(0, position - spec.window + 1) : 0;
         for (int h = 0; h < spec.q_heads; ++h) {
           const float* q = qkv + row * row_width + static_cast<std::size_t>(h * spec.qk_dim);
           const bool sink = !spec.sinks.empty();
           scores.clear();
-          double top = sink ? spec.sinks[static_cast<std::size_t>(h)] : -std::numeric_limits<double>::infinity();
+          double top =
+              sink ? spec.sinks[static_cast<std::size_t>(h)] : -std::numeric_limits<double>::infinity();
           for (std::int64_t j = first; j <= position; ++j) {
             const float* k = store.key(sequence.pages, j, h / group);
             double dot = 0;
@@ -242,7 +253,8 @@ class ReferenceOps final : public Ops {
             scores.push_back(dot * spec.scale);
             top = std::max(top, scores.back());
           }
-          double total = sink ? std::exp(static_cast<double>(spec.sinks[static_cast<std::size_t>(h)]) - top) : 0.0;
+          double total =
+              sink ? std::exp(static_cast<double>(spec.sinks[static_cast<std::size_t>(h)]) - top) : 0.0;
           std::fill(sum.begin(), sum.end(), 0.0);
           for (std::int64_t j = first; j <= position; ++j) {
             const double p = std::exp(scores[static_cast<std::size_t>(j - first)] - top);
@@ -252,7 +264,8 @@ class ReferenceOps final : public Ops {
           }
           float* o = out + (row * static_cast<std::size_t>(spec.q_heads) + static_cast<std::size_t>(h)) *
                                static_cast<std::size_t>(spec.v_dim);
-          for (int d = 0; d < spec.v_dim; ++d) o[d] = static_cast<float>(sum[static_cast<std::size_t>(d)] / total);
+          for (int d = 0; d < spec.v_dim; ++d)
+            o[d] = static_cast<float>(sum[static_cast<std::size_t>(d)] / total);
         }
       }
     }
@@ -271,14 +284,15 @@ class ReferenceOps final : public Ops {
     }
   }
 
-  void experts(const float* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids, const float* weights,
-               float* y) override {
+  void experts(const float* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
+               const float* weights, float* y) override {
     const auto& own_bank = dynamic_cast<const ReferenceMlpBank&>(bank);
     const std::int64_t hidden = own_bank.mlps.front().down.rows();
     for (int r = 0; r < rows; ++r) {
       for (int k = 0; k < top_k; ++k) {
         const std::int64_t slot = static_cast<std::int64_t>(r) * top_k + k;
-        add_mlp(x + r * hidden, own_bank.mlps[static_cast<std::size_t>(ids[slot])], weights[slot], y + r * hidden);
+        add_mlp(x + r * hidden, own_bank.mlps[static_cast<std::size_t>(ids[slot])], weights[slot],
+                y + r * hidden);
       }
     }
   }

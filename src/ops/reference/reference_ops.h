@@ -1,5 +1,5 @@
-// The oracle backend: plain fp32 loops in the order of the equations, weights dequantised row by row from a copy of
-// their stored bytes. Slow on purpose.
+// The oracle backend: plain fp32 loops in the order of the equations, weights dequantised row by row from a
+// copy of their stored bytes. Slow on purpose.
 #pragma once
 
 #include <memory>

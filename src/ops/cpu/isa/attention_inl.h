@@ -1,11 +1,12 @@
-// Attention over one chunk of keys, and the merge of chunks. Included after gemm_inl.h (interleave, f_exp) and
-// elementwise_inl.h (load_tail). MIMO_BF16_DOT chooses how bf16 tiles are multiplied.
+// Attention over one chunk of keys, and the merge of chunks. Included after gemm_inl.h (interleave, f_exp)
+// and elementwise_inl.h (load_tail). MIMO_BF16_DOT chooses how bf16 tiles are multiplied.
 
 namespace mimo::MIMO_ISA {
 namespace {
 
-// What is wanted after a tile of keys: its values (read in slices too narrow for the hardware prefetcher) and the next
-// keys. Asked for line by line between the multiplications, into L2, so that no burst fills the line buffers.
+// What is wanted after a tile of keys: its values (read in slices too narrow for the hardware prefetcher) and
+// the next keys. Asked for line by line between the multiplications, into L2, so that no burst fills the line
+// buffers.
 struct TileAhead {
   const void* values;
   const void* keys;
@@ -15,11 +16,11 @@ struct TileAhead {
   }
 };
 
-// How stored keys and values are multiplied. Query: what queries and softmax weights are rounded to; Stored: elements of K
-// and V tiles.
+// How stored keys and values are multiplied. Query: what queries and softmax weights are rounded to; Stored:
+// elements of K and V tiles.
 
-// bf16 tiles, bf16 queries and weights, the pair-dot instruction: fastest where it runs at twice the rate of fp32
-// multiply-add (Zen 4 and 5).
+// bf16 tiles, bf16 queries and weights, the pair-dot instruction: fastest where it runs at twice the rate of
+// fp32 multiply-add (Zen 4 and 5).
 struct Bf16DotTiles {
   using Query = std::uint16_t;
   using Stored = std::uint16_t;
@@ -50,8 +51,8 @@ struct Bf16DotTiles {
   static void store_query(Query* to, F x) { store_bf16(to, x); }
 };
 
-// bf16 tiles widened in registers, fp32 queries and weights: exact products, and faster where the pair-dot has half the
-// rate (Sapphire and Emerald Rapids: 92 against 184 GFLOP/s a core) or does not exist.
+// bf16 tiles widened in registers, fp32 queries and weights: exact products, and faster where the pair-dot
+// has half the rate (Sapphire and Emerald Rapids: 92 against 184 GFLOP/s a core) or does not exist.
 struct Bf16WideTiles {
   using Query = float;
   using Stored = std::uint16_t;
@@ -66,7 +67,8 @@ struct Bf16WideTiles {
       F odd;
       bf16_pairs(k + p * 32, even, odd);
       for (int m = 0; m < R; ++m) acc[m] = f_fma(even, f_set(as_float(q[2 * p * R + m])), acc[m]);
-      for (int m = 0; m < R; ++m) odd_sum[m] = f_fma(odd, f_set(as_float(q[(2 * p + 1) * R + m])), odd_sum[m]);
+      for (int m = 0; m < R; ++m)
+        odd_sum[m] = f_fma(odd, f_set(as_float(q[(2 * p + 1) * R + m])), odd_sum[m]);
     }
     for (int m = 0; m < R; ++m) acc[m] = f_add(acc[m], odd_sum[m]);
   }
@@ -127,7 +129,8 @@ using StoredTiles = Bf16WideTiles;
 #endif
 
 template <class Tiles, int R>
-void qk_tile(const std::uint32_t* q, const void* k, int qk_dim, TileAhead ahead, float* out, std::size_t stride) {
+void qk_tile(const std::uint32_t* q, const void* k, int qk_dim, TileAhead ahead, float* out,
+             std::size_t stride) {
   F acc[R];
   for (int m = 0; m < R; ++m) acc[m] = f_zero();
   Tiles::template scores<R>(q, static_cast<const typename Tiles::Stored*>(k), qk_dim, ahead, acc);
@@ -136,7 +139,8 @@ void qk_tile(const std::uint32_t* q, const void* k, int qk_dim, TileAhead ahead,
 
 // Weighted sums of 32 value dims for R queries over the chunk's tiles [first, last).
 template <class Tiles, int R>
-void pv_slice(const void* weights, const void* const* v_tiles, int first, int last, int v_dim, int column, float* out) {
+void pv_slice(const void* weights, const void* const* v_tiles, int first, int last, int v_dim, int column,
+              float* out) {
   using Query = typename Tiles::Query;
   using Stored = typename Tiles::Stored;
   F acc[R][2];
@@ -174,8 +178,8 @@ struct AttentionTable {
   }
 };
 
-// Softmax weights of one query over tiles [0, tiles), zero where not visible. The row of weights may be that of the
-// scores.
+// Softmax weights of one query over tiles [0, tiles), zero where not visible. The row of weights may be that
+// of the scores.
 template <class Tiles>
 void softmax_row(const AttentionChunk& chunk, int query, const float* s, typename Tiles::Query* p) {
   const int first = chunk.first[query];
@@ -237,7 +241,8 @@ void attend_chunk(const AttentionChunk& chunk) {
     for (int m = 0; m < rows; ++m) {
       const float* from = chunk.q + static_cast<std::size_t>(begin + m) * width;
       Query* to = rounded + static_cast<std::size_t>(m) * width;
-      for (std::size_t d = 0; d < width; d += 16) Tiles::store_query(to + d, load_tail(from, static_cast<std::int64_t>(d), chunk.qk_dim));
+      for (std::size_t d = 0; d < width; d += 16)
+        Tiles::store_query(to + d, load_tail(from, static_cast<std::int64_t>(d), chunk.qk_dim));
     }
     interleave(rounded, units, nullptr, 0, rows, units, q);
     for (int t = first; t < last; ++t) {
@@ -266,8 +271,8 @@ void attend_chunk(const AttentionChunk& chunk) {
     int last = 0;
     tile_range(begin, rows, first, last);
     for (int column = 0; column < chunk.v_dim; column += 32) {
-      table.pv[rows - 1](weights + static_cast<std::size_t>(begin) * kChunkKeys, chunk.v_tiles, first, last, chunk.v_dim,
-                         column, chunk.out + static_cast<std::ptrdiff_t>(begin) * chunk.v_dim);
+      table.pv[rows - 1](weights + static_cast<std::size_t>(begin) * kChunkKeys, chunk.v_tiles, first, last,
+                         chunk.v_dim, column, chunk.out + static_cast<std::ptrdiff_t>(begin) * chunk.v_dim);
     }
   }
 }
@@ -286,7 +291,8 @@ inline float exp_scalar(float x) {
   return lanes[0];
 }
 
-inline void attention_merge(float* max, float* sum, float* out, float max2, float sum2, const float* out2, int v_dim) {
+inline void attention_merge(float* max, float* sum, float* out, float max2, float sum2, const float* out2,
+                            int v_dim) {
   if (sum2 == 0.0f) return;  // saw nothing
   if (*sum == 0.0f) {
     *max = max2;
@@ -304,7 +310,8 @@ inline void attention_merge(float* max, float* sum, float* out, float max2, floa
   }
 }
 
-inline void attention_finish(float max, float sum, const float* acc, const float* sink, int v_dim, float* out) {
+inline void attention_finish(float max, float sum, const float* acc, const float* sink, int v_dim,
+                             float* out) {
   float factor = 1.0f;
   if (sink != nullptr) {
     const float top = max > *sink ? max : *sink;

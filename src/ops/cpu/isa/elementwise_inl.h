@@ -11,13 +11,14 @@ inline F load_tail(const float* x, std::int64_t i, std::int64_t count) {
   return f_load(tail);
 }
 
-// Integers of one group: q = round(x * limit / max|x|). A non-finite input turns the scale into NaN (0 * x is NaN for
-// infinities and NaN alike), so that it reaches the output.
+// Integers of one group: q = round(x * limit / max|x|). A non-finite input turns the scale into NaN (0 * x is
+// NaN for infinities and NaN alike), so that it reaches the output.
 struct GroupScale {
   float scale;    // x = q * scale
   float inverse;  // q = x * inverse
 };
-inline GroupScale group_scale(const float* x, std::int64_t begin, std::int64_t size, std::int64_t count, float limit) {
+inline GroupScale group_scale(const float* x, std::int64_t begin, std::int64_t size, std::int64_t count,
+                              float limit) {
   F top = f_zero();
   F poison = f_zero();
   for (std::int64_t i = 0; i < size; i += 16) {
@@ -35,11 +36,11 @@ inline GroupScale group_scale(const float* x, std::int64_t begin, std::int64_t s
   return s;
 }
 
-// The integers of one group, `plane` by plane: the second rounds what the first left over. `store(plane, i, v)` takes 16
-// integral floats for columns [i, i + 16) of the group; returns the scales.
+// The integers of one group, `plane` by plane: the second rounds what the first left over. `store(plane, i,
+// v)` takes 16 integral floats for columns [i, i + 16) of the group; returns the scales.
 template <int Size, class Store>
-inline void quantize_group(const float* x, std::int64_t begin, std::int64_t count, float limit, int planes, float* scale,
-                           std::size_t plane_stride, const Store& store) {
+inline void quantize_group(const float* x, std::int64_t begin, std::int64_t count, float limit, int planes,
+                           float* scale, std::size_t plane_stride, const Store& store) {
   float rest[Size];
   const float* from = x;
   std::int64_t at = begin;
@@ -61,7 +62,8 @@ inline void quantize_group(const float* x, std::int64_t begin, std::int64_t coun
   }
 }
 
-inline void quantize(const PanelShape& shape, const float* x, std::uint32_t* q, float* scale, std::int32_t* correction) {
+inline void quantize(const PanelShape& shape, const float* x, std::uint32_t* q, float* scale,
+                     std::int32_t* correction) {
   const std::int64_t k = shape.k;
   const std::int64_t padded = shape.k_padded;
   switch (shape.kind) {
@@ -77,8 +79,9 @@ inline void quantize(const PanelShape& shape, const float* x, std::uint32_t* q, 
       const std::int64_t groups = padded / kWideGroup;
       for (std::int64_t g = 0; g < groups; ++g) {
         const std::int64_t begin = g * kWideGroup;
-        quantize_group<kWideGroup>(x, begin, k, 1023.0f, shape.planes, scale + g, static_cast<std::size_t>(groups),
-                                   [&](int plane, int i, F v) { store_i16(out + plane * padded + begin + i, v); });
+        quantize_group<kWideGroup>(
+            x, begin, k, 1023.0f, shape.planes, scale + g, static_cast<std::size_t>(groups),
+            [&](int plane, int i, F v) { store_i16(out + plane * padded + begin + i, v); });
       }
       return;
     }
@@ -88,8 +91,8 @@ inline void quantize(const PanelShape& shape, const float* x, std::uint32_t* q, 
       for (std::int64_t g = 0; g < groups; ++g) {
         const std::int64_t begin = g * kMxfp4Group;
         F sums[2][2] = {{f_zero(), f_zero()}, {f_zero(), f_zero()}};  // [plane][block]; small integers: exact
-        quantize_group<kMxfp4Group>(x, begin, k, 127.0f, shape.planes, scale + g, static_cast<std::size_t>(groups),
-                                    [&](int plane, int i, F v) {
+        quantize_group<kMxfp4Group>(x, begin, k, 127.0f, shape.planes, scale + g,
+                                    static_cast<std::size_t>(groups), [&](int plane, int i, F v) {
                                       F& sum = sums[plane][i / static_cast<int>(kMxfp4Block)];
                                       sum = f_add(sum, v);
                                       store_i8(out + plane * padded + begin + i, v);
@@ -161,14 +164,15 @@ inline void to_bf16(const float* x, std::int64_t count, float multiplier, std::u
   }
 }
 
-// E4M3 by adding a number that pushes the unwanted mantissa bits out: exact round-to-nearest-even for normals and
-// subnormals alike.
+// E4M3 by adding a number that pushes the unwanted mantissa bits out: exact round-to-nearest-even for normals
+// and subnormals alike.
 inline std::uint8_t fp8_code(float x) {
   std::uint32_t bits;
   __builtin_memcpy(&bits, &x, sizeof(bits));
   const std::uint32_t sign = bits >> 24 & 0x80u;
   float magnitude = __builtin_fabsf(x);
-  if (!(magnitude <= 448.0f)) return static_cast<std::uint8_t>(sign | (magnitude != magnitude ? 0x7Fu : 0x7Eu));
+  if (!(magnitude <= 448.0f))
+    return static_cast<std::uint8_t>(sign | (magnitude != magnitude ? 0x7Fu : 0x7Eu));
   std::uint32_t code;
   if (magnitude < 0.015625f) {
     const float shifted = magnitude + 16384.0f;  // the ulp of 2^14 is 2^-9, the E4M3 subnormal step
@@ -212,8 +216,8 @@ inline void fp8_to_bf16(const std::uint8_t* x, std::int64_t count, std::uint16_t
   }
 }
 
-inline void mask_tile(const std::uint16_t* k, const std::uint16_t* v, int qk_dim, int v_dim, int first, int last,
-                      std::uint16_t* k_out, std::uint16_t* v_out) {
+inline void mask_tile(const std::uint16_t* k, const std::uint16_t* v, int qk_dim, int v_dim, int first,
+                      int last, std::uint16_t* k_out, std::uint16_t* v_out) {
   alignas(64) std::uint32_t lanes[kTileKeys];
   for (int t = 0; t < kTileKeys; ++t) lanes[t] = t >= first && t < last ? 0xFFFFFFFFu : 0u;
   const I keep = v_load(lanes);

@@ -1,7 +1,8 @@
-// Matrix kernels, written once over the vectors of the including instruction set. MIMO_ISA names its namespace.
+// Matrix kernels, written once over the vectors of the including instruction set. MIMO_ISA names its
+// namespace.
 //
-// Every kind accumulates a row in an order that depends on the matrix alone (never on how many rows there are or
-// which kernel runs), so that a row's bits do not depend on its batch:
+// Every kind accumulates a row in an order that depends on the matrix alone (never on how many rows there are
+// or which kernel runs), so that a row's bits do not depend on its batch:
 //   kMxfp4         int32 over 64 columns in units of the smaller of the two block scales, then
 //                  fp32 += int * (weight scale * activation scale), group after group, plane after plane
 //   kFp8, kInt16   int32 over 128 columns, then the same
@@ -32,11 +33,13 @@ struct RowTile {
   std::int32_t start(int m, std::int64_t g) const { return correction[g * R + m]; }
 };
 
-// Bytes ahead of the current vector that are asked for: far enough to cover DRAM latency at one core's bandwidth,
-// and across page borders where the hardware prefetcher stops.
+// Bytes ahead of the current vector that are asked for: far enough to cover DRAM latency at one core's
+// bandwidth, and across page borders where the hardware prefetcher stops.
 constexpr int kPrefetchBytes = 4096;
 
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0); }
+inline void prefetch(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
+}
 
 inline float as_float(std::uint32_t bits) {
   float x;
@@ -79,10 +82,11 @@ inline GroupScales group_scales(const std::uint8_t* lines) {
   return s;
 }
 
-// int32 sum of one group for one row: 16 dots over packed-order vectors v[0..16), unsigned weights with offset 12.
+// int32 sum of one group for one row: 16 dots over packed-order vectors v[0..16), unsigned weights with
+// offset 12.
 template <bool Wide, class Rows>
-inline __attribute__((always_inline)) I mxfp4_sum(const Rows& rows, int m, std::int64_t unit, std::int64_t correction,
-                                                  const I* v, const GroupScales& s) {
+inline __attribute__((always_inline)) I mxfp4_sum(const Rows& rows, int m, std::int64_t unit,
+                                                  std::int64_t correction, const I* v, const GroupScales& s) {
   I a = i_set(rows.start(m, correction));
   I b = i_set(rows.start(m, correction + 1));
   for (int j = 0; j < 8; ++j) {
@@ -100,8 +104,8 @@ inline __attribute__((always_inline)) I mxfp4_sum(const Rows& rows, int m, std::
 
 // Straight from packed bytes.
 template <int R, int Planes, bool Wide>
-void mxfp4_direct(const RowPointers<R>& rows, const std::uint8_t* lines, const std::uint8_t* data, std::int64_t groups,
-                  float* out) {
+void mxfp4_direct(const RowPointers<R>& rows, const std::uint8_t* lines, const std::uint8_t* data,
+                  std::int64_t groups, float* out) {
   F sum[R];
   for (int m = 0; m < R; ++m) sum[m] = f_zero();
   for (std::int64_t g = 0; g < groups; ++g) {
@@ -123,8 +127,8 @@ void mxfp4_direct(const RowPointers<R>& rows, const std::uint8_t* lines, const s
   for (int m = 0; m < R; ++m) f_store(out + m * kPanelRows, sum[m]);
 }
 
-// A run of weight groups: tiles are multiplied slab by slab, so that a slab's weights stay in L1 for all rows. Sums are
-// carried from slab to slab in fp32, in the order in which they would be added anyway.
+// A run of weight groups: tiles are multiplied slab by slab, so that a slab's weights stay in L1 for all
+// rows. Sums are carried from slab to slab in fp32, in the order in which they would be added anyway.
 struct Slab {
   std::int64_t begin;
   std::int64_t end;
@@ -132,16 +136,17 @@ struct Slab {
 
 // Unpacked form of one slab of a panel in scratch.
 struct ScratchPanel {
-  std::uint8_t* data;      // kMxfp4: bytes in packed column order; kFp8: int16 pairs
-  GroupScales* scales;     // kMxfp4: [slab groups]
-  std::uint8_t* folded;    // kMxfp4: [slab groups] shifts are in the bytes (offset 96 instead of 12)
+  std::uint8_t* data;    // kMxfp4: bytes in packed column order; kFp8: int16 pairs
+  GroupScales* scales;   // kMxfp4: [slab groups]
+  std::uint8_t* folded;  // kMxfp4: [slab groups] shifts are in the bytes (offset 96 instead of 12)
 };
 
-// int32 sums of one group for R rows and P panels whose shifts are folded into the bytes. Weights are the outer loop: R x P
-// independent chains hide the latency of the dots, and a broadcast activation serves P panels, since loads are what
-// bounds the loop.
+// int32 sums of one group for R rows and P panels whose shifts are folded into the bytes. Weights are the
+// outer loop: R x P independent chains hide the latency of the dots, and a broadcast activation serves P
+// panels, since loads are what bounds the loop.
 template <int R, int P>
-inline __attribute__((always_inline)) void mxfp4_folded_group(const RowTile<R>& rows, const std::uint8_t* const* data,
+inline __attribute__((always_inline)) void mxfp4_folded_group(const RowTile<R>& rows,
+                                                              const std::uint8_t* const* data,
                                                               std::int64_t at, I (*acc)[R]) {
   for (int m = 0; m < R; ++m) {
     const I start = i_set(rows.start(m, at * 3 + 2));
@@ -166,7 +171,8 @@ inline __attribute__((always_inline)) void load_sums(Slab slab, float* const* ou
 }
 
 template <int R, int P, int Planes>
-void mxfp4_tile(const RowTile<R>& rows, const ScratchPanel* w, std::int64_t groups, Slab slab, float* const* out) {
+void mxfp4_tile(const RowTile<R>& rows, const ScratchPanel* w, std::int64_t groups, Slab slab,
+                float* const* out) {
   F sum[P][R];
   load_sums<R, P>(slab, out, sum);
   for (std::int64_t g = 0; g < slab.end - slab.begin; ++g) {
@@ -190,7 +196,8 @@ void mxfp4_tile(const RowTile<R>& rows, const ScratchPanel* w, std::int64_t grou
           I v[16];
           for (int j = 0; j < 16; ++j) v[j] = v_load(data[p] + 64 * j);
           // Right shifts are zero unless the panel is wide: the general form serves both.
-          for (int m = 0; m < R; ++m) acc[p][m] = mxfp4_sum<true>(rows, m, at * 16, at * 3, v, w[p].scales[g]);
+          for (int m = 0; m < R; ++m)
+            acc[p][m] = mxfp4_sum<true>(rows, m, at * 16, at * 3, v, w[p].scales[g]);
         }
       }
       for (int p = 0; p < P; ++p) {
@@ -227,8 +234,8 @@ struct PackedInt16 {
 
 // P panels of int16 pairs (the slab's, scratch or packed) times a tile of R rows.
 template <int R, int P, int Planes>
-void int16_tile(const RowTile<R>& rows, const std::uint8_t* const* data, const float* const* scales, std::int64_t groups,
-                Slab slab, float* const* out) {
+void int16_tile(const RowTile<R>& rows, const std::uint8_t* const* data, const float* const* scales,
+                std::int64_t groups, Slab slab, float* const* out) {
   F sum[P][R];
   load_sums<R, P>(slab, out, sum);
   for (std::int64_t g = 0; g < slab.end - slab.begin; ++g) {
@@ -250,7 +257,8 @@ void int16_tile(const RowTile<R>& rows, const std::uint8_t* const* data, const f
       }
       for (int p = 0; p < P; ++p) {
         for (int m = 0; m < R; ++m) {
-          sum[p][m] = f_fma(i_to_f(acc[p][m]), f_set(scales[p][slab.begin + g] * rows.factor(m, at)), sum[p][m]);
+          sum[p][m] =
+              f_fma(i_to_f(acc[p][m]), f_set(scales[p][slab.begin + g] * rows.factor(m, at)), sum[p][m]);
         }
       }
     }
@@ -422,7 +430,8 @@ void panel_direct(const PackedPanels& w, std::int64_t panel, const RowPointers<R
 constexpr std::int64_t kSlabMxfp4 = 8;
 constexpr std::int64_t kSlabWide = 2;
 constexpr std::size_t kSlabBytes = 8192;
-static_assert(kSlabMxfp4 * kMxfp4Group * kPanelRows == kSlabBytes && kSlabWide * kWideGroup * kPanelRows * 2 == kSlabBytes);
+static_assert(kSlabMxfp4 * kMxfp4Group * kPanelRows == kSlabBytes &&
+              kSlabWide * kWideGroup * kPanelRows * 2 == kSlabBytes);
 
 // What a tile function needs of the panels it multiplies.
 struct TilePanels {
@@ -434,8 +443,8 @@ struct TilePanels {
 
 // P panels times a tile of R rows; MXFP4 and FP8 come unpacked from scratch.
 template <PackedKind Kind, int R, int P, int Planes>
-void panel_tile(const TilePanels& t, const std::uint32_t* q, const float* scale, const std::int32_t* correction,
-                float* const* out) {
+void panel_tile(const TilePanels& t, const std::uint32_t* q, const float* scale,
+                const std::int32_t* correction, float* const* out) {
   const RowTile<R> rows{q, scale, correction};
   const PanelShape& shape = t.w->shape;
   const std::int64_t groups = weight_groups(shape);
@@ -458,7 +467,8 @@ void panel_tile(const TilePanels& t, const std::uint32_t* q, const float* scale,
   }
 }
 
-using TileFunction = void (*)(const TilePanels&, const std::uint32_t*, const float*, const std::int32_t*, float* const*);
+using TileFunction = void (*)(const TilePanels&, const std::uint32_t*, const float*, const std::int32_t*,
+                              float* const*);
 
 // functions[p - 1][r - 1] multiplies p panels by r rows.
 template <PackedKind Kind, int Max, int Planes>
@@ -502,8 +512,9 @@ inline TileFunction tile_function(const PanelShape& shape, int rows, int panels)
   return nullptr;
 }
 
-// exp(x) to about 1 ulp over the range softmax and silu use: 2^n * p(r), Cody-Waite reduction, degree-6 polynomial.
-// Anything below -110 gives exactly 0 (so -inf does); NaN stays NaN (the operand order of the maximum keeps it).
+// exp(x) to about 1 ulp over the range softmax and silu use: 2^n * p(r), Cody-Waite reduction, degree-6
+// polynomial. Anything below -110 gives exactly 0 (so -inf does); NaN stays NaN (the operand order of the
+// maximum keeps it).
 inline F f_exp(F x) {
   x = f_max(f_set(-110.0f), x);
   const F n = f_round(f_mul(x, f_set(1.44269504088896341f)));
@@ -527,7 +538,8 @@ inline F f_gated(F g, F u) {
 }
 
 // Writes the results of one panel ([rows][16], or gate and up of a pair) where the epilogue says.
-inline void finish_rows(const GemmArgs& args, std::int64_t panel, int rows, const float* result, const float* up) {
+inline void finish_rows(const GemmArgs& args, std::int64_t panel, int rows, const float* result,
+                        const float* up) {
   const std::int64_t column = panel * kPanelRows;
   const int width = static_cast<int>(args.w.rows - column < kPanelRows ? args.w.rows - column : kPanelRows);
   for (int m = 0; m < rows; ++m) {
@@ -588,7 +600,8 @@ inline void interleave(const void* from, std::size_t stride, const std::int32_t*
   for (int m = 0; m < rows; ++m) {
     const auto source = static_cast<std::size_t>(gather != nullptr ? gather[first + m] : first + m);
     const std::uint32_t* row = static_cast<const std::uint32_t*>(from) + source * stride;
-    for (std::size_t i = 0; i < units; ++i) out[i * static_cast<std::size_t>(rows) + static_cast<std::size_t>(m)] = row[i];
+    for (std::size_t i = 0; i < units; ++i)
+      out[i * static_cast<std::size_t>(rows) + static_cast<std::size_t>(m)] = row[i];
   }
 }
 

@@ -1,13 +1,12 @@
-// Compiled with the flags of its instruction set (src/ops/CMakeLists.txt); nothing here may run before the CPU was asked.
-#include "ops/cpu/isa/vec_avx2.h"
+// Compiled with the flags of its instruction set (src/ops/CMakeLists.txt); nothing here may run before the
+// CPU was asked.
 #include "ops/cpu/fp8_tables.h"
+#include "ops/cpu/isa/vec_avx2.h"
 #include "ops/cpu/kernels.h"
 
 #define MIMO_ISA avx2
-#include "ops/cpu/isa/gemm_inl.h"
-
-
 #include "ops/cpu/isa/elementwise_inl.h"
+#include "ops/cpu/isa/gemm_inl.h"
 //
 #include "ops/cpu/isa/attention_inl.h"
 
@@ -15,9 +14,18 @@ namespace mimo {
 
 const CpuKernels& avx2_kernels() {
   static const CpuKernels kernels = {
-      CpuLevel::kAvx2,         &avx2::quantize,        &avx2::gemm,           &avx2::rms_norm,
-      &avx2::rope,            &avx2::to_bf16,         &avx2::to_fp8,         &avx2::fp8_to_bf16,
-      &avx2::mask_tile, &avx2::attention_chunk, &avx2::attention_merge, &avx2::attention_finish,
+      CpuLevel::kAvx2,
+      &avx2::quantize,
+      &avx2::gemm,
+      &avx2::rms_norm,
+      &avx2::rope,
+      &avx2::to_bf16,
+      &avx2::to_fp8,
+      &avx2::fp8_to_bf16,
+      &avx2::mask_tile,
+      &avx2::attention_chunk,
+      &avx2::attention_merge,
+      &avx2::attention_finish,
   };
   return kernels;
 }

@@ -1,4 +1,5 @@
-// Compiled with the flags of its instruction set (src/ops/CMakeLists.txt); nothing here may run before the CPU was asked.
+// Compiled with the flags of its instruction set (src/ops/CMakeLists.txt); nothing here may run before the
+// CPU was asked.
 #include "ops/cpu/fp8_tables.h"
 #include "ops/cpu/kernels.h"
 
@@ -6,10 +7,8 @@
 #define MIMO_BF16_DOT
 #include "ops/cpu/isa/vec_avx512.h"
 //
-#include "ops/cpu/isa/gemm_inl.h"
-
-
 #include "ops/cpu/isa/elementwise_inl.h"
+#include "ops/cpu/isa/gemm_inl.h"
 //
 #include "ops/cpu/isa/attention_inl.h"
 
@@ -17,9 +16,18 @@ namespace mimo {
 
 const CpuKernels& avx512_kernels() {
   static const CpuKernels kernels = {
-      CpuLevel::kAvx512,         &avx512::quantize,        &avx512::gemm,           &avx512::rms_norm,
-      &avx512::rope,            &avx512::to_bf16,         &avx512::to_fp8,         &avx512::fp8_to_bf16,
-      &avx512::mask_tile, &avx512::attention_chunk, &avx512::attention_merge, &avx512::attention_finish,
+      CpuLevel::kAvx512,
+      &avx512::quantize,
+      &avx512::gemm,
+      &avx512::rms_norm,
+      &avx512::rope,
+      &avx512::to_bf16,
+      &avx512::to_fp8,
+      &avx512::fp8_to_bf16,
+      &avx512::mask_tile,
+      &avx512::attention_chunk,
+      &avx512::attention_merge,
+      &avx512::attention_finish,
   };
   return kernels;
 }

@@ -107,18 +107,20 @@ inline I dot8(I acc, I w, std::uint32_t act) {
   const __m256i a = _mm256_set1_epi32(static_cast<std::int32_t>(act));
   const __m256i ones = _mm256_set1_epi16(1);
   const __m256i even = _mm256_set1_epi16(0xFF);
-  // Weights with offset 96 reach 192, and a pair sum of vpmaddubsw would saturate (2 * 192 * 127 > 32767): even and odd
-  // bytes are multiplied apart.
+  // Weights with offset 96 reach 192, and a pair sum of vpmaddubsw would saturate (2 * 192 * 127 > 32767):
+  // even and odd bytes are multiplied apart.
   const auto half = [&](__m256i sum, __m256i x) {
     const __m256i low = _mm256_maddubs_epi16(_mm256_and_si256(x, even), a);
     const __m256i high = _mm256_maddubs_epi16(_mm256_andnot_si256(even, x), a);
-    return _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, ones)));
+    return _mm256_add_epi32(sum,
+                            _mm256_add_epi32(_mm256_madd_epi16(low, ones), _mm256_madd_epi16(high, ones)));
   };
   return {half(acc.a, w.a), half(acc.b, w.b)};
 }
 inline I dot16(I acc, I w, std::uint32_t act) {
   const __m256i a = _mm256_set1_epi32(static_cast<std::int32_t>(act));
-  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, a)), _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, a))};
+  return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, a)),
+          _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, a))};
 }
 inline F dot_bf16(F acc, I w, std::uint32_t act) {
   const __m256 even = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<std::int32_t>(act << 16)));
@@ -154,7 +156,8 @@ inline I load_bytes(const std::uint8_t* p) {
   return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
 }
 inline F exponent_factor(I codes) {
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(codes.a, 23)), _mm256_castsi256_ps(_mm256_slli_epi32(codes.b, 23))};
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(codes.a, 23)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(codes.b, 23))};
 }
 inline I repeat_byte(I x) {
   const __m256i order =

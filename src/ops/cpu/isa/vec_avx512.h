@@ -1,5 +1,5 @@
-// Sixteen-lane vectors of the AVX-512 builds (F, BW, VL, DQ, VBMI, VNNI, BF16; one of them with FP16). MIMO_ISA names
-// the namespace.
+// Sixteen-lane vectors of the AVX-512 builds (F, BW, VL, DQ, VBMI, VNNI, BF16; one of them with FP16).
+// MIMO_ISA names the namespace.
 #pragma once
 
 #include <immintrin.h>
@@ -13,8 +13,8 @@ namespace mimo::MIMO_ISA {
 using F = __m512;
 using I = __m512i;
 
-// Rows of a register tile. Integer tiles are 6 rows x 2 panels: 12 int32 sums, 12 fp32 sums and the operands fit 32
-// registers, and 12 chains cover the dots' latency (5 cycles, 2 a cycle).
+// Rows of a register tile. Integer tiles are 6 rows x 2 panels: 12 int32 sums, 12 fp32 sums and the operands
+// fit 32 registers, and 12 chains cover the dots' latency (5 cycles, 2 a cycle).
 inline constexpr int kRowsInteger = 6;
 inline constexpr int kRowsFloat = 12;
 inline constexpr int kRowsQk = 8;
@@ -41,9 +41,11 @@ inline F f_nonneg_select(F condition, F yes, F no) {  // condition >= 0 ? yes : 
 }
 // Lanes [first, last) of x, -inf elsewhere.
 inline F f_keep(F x, int first, int last) {
-  const __mmask16 below = last >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1u << (last < 0 ? 0 : last)) - 1);
-  const __mmask16 above = first <= 0 ? static_cast<__mmask16>(0xFFFF)
-                                     : (first >= 16 ? static_cast<__mmask16>(0) : static_cast<__mmask16>(0xFFFFu << first));
+  const __mmask16 below =
+      last >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1u << (last < 0 ? 0 : last)) - 1);
+  const __mmask16 above =
+      first <= 0 ? static_cast<__mmask16>(0xFFFF)
+                 : (first >= 16 ? static_cast<__mmask16>(0) : static_cast<__mmask16>(0xFFFFu << first));
   return _mm512_mask_blend_ps(static_cast<__mmask16>(below & above), _mm512_set1_ps(-__builtin_inff()), x);
 }
 
@@ -58,11 +60,13 @@ inline I i_srl(I a, unsigned n) { return _mm512_srli_epi32(a, n); }
 inline I i_sll(I a, I n) { return _mm512_sllv_epi32(a, n); }
 inline I i_sra(I a, I n) { return _mm512_srav_epi32(a, n); }
 inline I i_add8(I a, I b) { return _mm512_add_epi8(a, b); }
-inline bool any_above(I a, std::int32_t limit) { return _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(limit)) != 0; }
+inline bool any_above(I a, std::int32_t limit) {
+  return _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(limit)) != 0;
+}
 inline F i_to_f(I a) { return _mm512_cvtepi32_ps(a); }
 
-// The dots are written as assembly because GCC 12 copies the accumulator of the intrinsics before and after every use
-// (24 extra moves to 12 dots in the inner loop of a tile, a third of its time).
+// The dots are written as assembly because GCC 12 copies the accumulator of the intrinsics before and after
+// every use (24 extra moves to 12 dots in the inner loop of a tile, a third of its time).
 
 // acc + sum of 4 (unsigned weight byte x signed activation byte).
 inline I dot8(I acc, I weights, std::uint32_t act) {
@@ -107,7 +111,8 @@ inline I repeat_byte(I x) {
 
 // E2M1 codes to 2 * value + 12, by nibble.
 inline void unpack_mxfp4(const std::uint8_t* p, I& low, I& high) {
-  const I table = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+  const I table =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
   const I mask = _mm512_set1_epi8(15);
   const I bytes = _mm512_loadu_si512(p);
   low = _mm512_shuffle_epi8(table, _mm512_and_si512(bytes, mask));
@@ -115,15 +120,18 @@ inline void unpack_mxfp4(const std::uint8_t* p, I& low, I& high) {
 }
 
 #ifdef __AVX512FP16__
-// round(32 * value) through fp16: the code's bits, one place down, are value * 2^-8 as fp16 (subnormals included), so one
-// multiplication and one conversion do it. Half the work of the byte tables, and the same integers.
+// round(32 * value) through fp16: the code's bits, one place down, are value * 2^-8 as fp16 (subnormals
+// included), so one multiplication and one conversion do it. Half the work of the byte tables, and the same
+// integers.
 struct Fp8Unpacker {
   static I words(I high_bytes) {
     const I shifted = _mm512_srli_epi16(high_bytes, 1);
     // sign from bit 15, the rest from the shifted word: (a & m) | (b & ~m), m = 0x8000
-    const I bits = _mm512_and_si512(_mm512_ternarylogic_epi64(_mm512_set1_epi16(static_cast<short>(0x8000)), high_bytes, shifted, 0xCA),
-                                    _mm512_set1_epi16(static_cast<short>(0xBFFF)));
-    const __m512h value = _mm512_mul_ph(_mm512_castsi512_ph(bits), _mm512_set1_ph(static_cast<_Float16>(8192.0f)));
+    const I bits = _mm512_and_si512(
+        _mm512_ternarylogic_epi64(_mm512_set1_epi16(static_cast<short>(0x8000)), high_bytes, shifted, 0xCA),
+        _mm512_set1_epi16(static_cast<short>(0xBFFF)));
+    const __m512h value =
+        _mm512_mul_ph(_mm512_castsi512_ph(bits), _mm512_set1_ph(static_cast<_Float16>(8192.0f)));
     return _mm512_cvtph_epi16(value);
   }
   // One packed vector to int16 pairs: `first` columns (4j, 4j+1) of 16 rows, `second` (4j+2, 4j+3).
@@ -173,11 +181,13 @@ inline void store_i16(std::uint16_t* p, F x) {
 // 16 E4M3 codes to bf16. Exact: codes below 2^-6 become normal bf16 numbers.
 inline void fp8_to_bf16_16(const std::uint8_t* p, std::uint16_t* out) {
   const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  // As fp16 the magnitude bits, shifted by 7, are value * 2^-8, subnormals included; 480 stands for the NaN code.
+  // As fp16 the magnitude bits, shifted by 7, are value * 2^-8, subnormals included; 480 stands for the NaN
+  // code.
   const __m256i magnitude = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x7F)), 7);
   const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x80)), 8);
   F value = _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(magnitude, sign)), _mm512_set1_ps(256.0f));
-  const __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(wide, _mm256_set1_epi16(0x7F)), _mm256_set1_epi16(0x7F));
+  const __mmask16 nan =
+      _mm256_cmpeq_epi16_mask(_mm256_and_si256(wide, _mm256_set1_epi16(0x7F)), _mm256_set1_epi16(0x7F));
   value = _mm512_mask_blend_ps(nan, value, _mm512_set1_ps(__builtin_nanf("")));
   store_bf16(out, value);
 }
