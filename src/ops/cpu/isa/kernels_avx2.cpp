@@ -1,14 +1,12 @@
 // Compiled with the flags of its instruction set (src/ops/CMakeLists.txt); nothing here may run before the
 // CPU was asked.
 #include "ops/cpu/fp8_tables.h"
-#include "ops/cpu/isa/vec_avx2.h"
 #include "ops/cpu/kernels.h"
 
 #define MIMO_ISA avx2
-#include "ops/cpu/isa/elementwise_inl.h"
-#include "ops/cpu/isa/gemm_inl.h"
+#include "ops/cpu/isa/vec_avx2.h"
 //
-#include "ops/cpu/isa/attention_inl.h"
+#include "ops/cpu/isa/kernels_inl.h"
 
 namespace mimo {
 

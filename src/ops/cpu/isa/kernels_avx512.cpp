@@ -7,10 +7,7 @@
 #define MIMO_BF16_DOT
 #include "ops/cpu/isa/vec_avx512.h"
 //
-#include "ops/cpu/isa/elementwise_inl.h"
-#include "ops/cpu/isa/gemm_inl.h"
-//
-#include "ops/cpu/isa/attention_inl.h"
+#include "ops/cpu/isa/kernels_inl.h"
 
 namespace mimo {
 

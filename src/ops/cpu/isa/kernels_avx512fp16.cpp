@@ -6,10 +6,7 @@
 #define MIMO_ISA avx512fp16
 #include "ops/cpu/isa/vec_avx512.h"
 //
-#include "ops/cpu/isa/elementwise_inl.h"
-#include "ops/cpu/isa/gemm_inl.h"
-//
-#include "ops/cpu/isa/attention_inl.h"
+#include "ops/cpu/isa/kernels_inl.h"
 
 namespace mimo {
 
