@@ -199,7 +199,7 @@ def test_longer_than_the_context(mimo, write_json):
     refuse(mimo, TINY, "--token-ids", ids, "--max-tokens", 1, named=[8192, 1])
     refuse(mimo, TINY, "--token-ids", write_json([1] * 100_000), named=[100_000, 8192])
     refuse(mimo, TINY, "--prompt", "x", "--max-tokens", 2**40, named=[2**40, 8192])
-    refuse(mimo, TINY, "--prompt", "x", "--max-tokens", 2**63 - 1, named=[8192])
+    refuse(mimo, TINY, "--prompt", "x", "--max-tokens", 2**63 - 1, named=["max"])
 
 
 @pytest.mark.parametrize("flag, value", [
@@ -223,7 +223,7 @@ def test_bad_value(mimo, flag, value):
 
 
 def test_unknown_flag(mimo):
-    refuse(mimo, TINY, "--prompt", "x", "--temprature", "1", named=["--temprature"])
+    refuse(mimo, TINY, "--prompt", "x", "--temprature", "1", named=["--temprature", "--temperature"])
 
 
 def test_flag_without_its_value(mimo):

@@ -247,6 +247,37 @@ TEST(Linear, RefusesWhatItCannotRun) {
   EXPECT_NE(mxfp4.error().message.find("48 columns"), std::string::npos) << mxfp4.error().message;
 }
 
+// Weights that become integers must be finite: NaN and infinities would vanish. Elsewhere they reach the
+// output.
+TEST(Linear, NonFiniteWeightsAreRefusedOrSeen) {
+  Random random(13);
+  StoredMatrix fp8 = fp8_matrix(random, 40, 160);
+  fp8.bytes[33 * fp8.row_stride + 150] = 0xFF;
+  std::vector<StoredMatrix> broken = {fp8};
+  for (const std::uint16_t bits : {0x7FC0, 0xFFC1, 0x7F80, 0xFF80}) {
+    for (const std::size_t column : {std::size_t{0}, std::size_t{150}}) {
+      StoredMatrix bf16 = bf16_matrix(random, 40, 160);
+      std::memcpy(bf16.bytes.data() + 33 * bf16.row_stride + 2 * column, &bits, 2);
+      broken.push_back(std::move(bf16));
+    }
+  }
+  for (const StoredMatrix& stored : broken) {
+    for (const Backend& backend : cpu_backends()) {
+      const Result<std::unique_ptr<Matrix>> matrix =
+          backend.ops->pack_matrix(stored.view(), MatrixUse::kProjection);
+      if (stored.format == WeightFormat::kBF16 && backend.precision == ActivationPrecision::kExact) {
+        ASSERT_TRUE(matrix);
+        const std::vector<float> x(6 * 160, 1.0f);
+        EXPECT_FALSE(std::isfinite(multiply(*backend.ops, **matrix, x.data(), 6)[33])) << backend.name();
+        continue;
+      }
+      ASSERT_FALSE(matrix) << backend.name();
+      EXPECT_EQ(matrix.error().code, ErrorCode::kCorrupt);
+      EXPECT_NE(matrix.error().message.find("test: "), std::string::npos) << matrix.error().message;
+    }
+  }
+}
+
 // The bound is worth nothing if mistakes fit into it: each of these must stand out in every precision.
 class LinearControl : public ::testing::Test {
  protected:

@@ -46,15 +46,18 @@ void pack_plain_row(const std::uint8_t* in, std::size_t units, std::uint8_t* out
 }
 
 float largest_bf16(const std::uint8_t* in, std::size_t count) {
-  const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
-  __m256 top = _mm256_setzero_ps();
+  // As integers magnitudes have the same order, and NaN comes out on top instead of getting lost.
+  const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
+  __m256i top = _mm256_setzero_si256();
   for (std::size_t i = 0; i < count; i += 8)
-    top = _mm256_max_ps(top, _mm256_and_ps(widen(in + 2 * i), magnitude));
-  alignas(32) float lanes[8];
-  _mm256_store_ps(lanes, top);
-  float largest = 0;
-  for (const float lane : lanes) largest = lane > largest ? lane : largest;
-  return largest;
+    top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(widen(in + 2 * i)), magnitude));
+  alignas(32) std::int32_t lanes[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), top);
+  std::int32_t largest = 0;
+  for (const std::int32_t lane : lanes) largest = lane > largest ? lane : largest;
+  float value;
+  __builtin_memcpy(&value, &largest, sizeof(value));
+  return value;
 }
 
 void pack_int16_row(const std::uint8_t* in, std::size_t count, float inverse, std::uint8_t* out) {

@@ -18,7 +18,7 @@ bool pack_fp8_row(const std::uint8_t* in, std::size_t units, std::uint8_t* out);
 // `units` 4-byte units, every 64 bytes.
 void pack_plain_row(const std::uint8_t* in, std::size_t units, std::uint8_t* out);
 
-// Largest magnitude of `count` bf16 values (a multiple of 16), as fp32. Needs AVX2.
+// Largest magnitude of `count` bf16 values (a multiple of 16), as fp32; NaN when one is NaN. Needs AVX2.
 float largest_bf16(const std::uint8_t* in, std::size_t count);
 
 // round(value * inverse) of `count` bf16 values (a multiple of 16) as int16 pairs, every 64 bytes. Needs

@@ -123,12 +123,14 @@ void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
 }
 
 // Integers for 128 columns of 16 BF16 rows, with one power-of-two scale: the largest magnitude maps to (8192,
-// 16384], so that 128 products with 11-bit activations stay below 2^31.
-void pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, float* scales) {
+// 16384], so that 128 products with 11-bit activations stay below 2^31. Returns whether all values are
+// finite.
+bool pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, float* scales) {
   const auto k = static_cast<std::size_t>(shape.k);
   const auto groups = static_cast<std::size_t>(shape.k_padded / kWideGroup);
   // Zeros stand for missing rows and for columns past the end.
   std::array<std::array<std::uint8_t, 2 * kWideGroup>, kPanelRows> padded;
+  bool finite = true;
   for (std::size_t g = 0; g < groups; ++g) {
     const std::size_t columns = std::min<std::size_t>(kWideGroup, k - g * kWideGroup);
     std::array<const std::uint8_t*, kPanelRows> from;
@@ -142,7 +144,9 @@ void pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, fl
           std::memcpy(padded[r].data(), rows[r].data + g * 2 * kWideGroup, 2 * columns);
         from[r] = padded[r].data();
       }
-      largest = std::max(largest, largest_bf16(from[r], kWideGroup));
+      const float own = largest_bf16(from[r], kWideGroup);
+      finite = finite && std::isfinite(own);
+      largest = std::max(largest, own);
     }
     int exponent = 0;
     const bool usable = std::isnormal(largest);
@@ -153,6 +157,7 @@ void pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, fl
       pack_int16_row(from[r], kWideGroup, inverse, out + g * kWideGroup / 2 * kVector + r * 4);
     }
   }
+  return finite;
 }
 
 std::int64_t panels_of(std::int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
@@ -162,7 +167,9 @@ std::int64_t scale_groups(const PanelShape& shape) {
 }
 
 tl::unexpected<Error> nan_error(const WeightView& view) {
-  return fail(ErrorCode::kCorrupt, "{}: an FP8 weight is NaN (code 0x7F or 0xFF)", view.name);
+  return view.format == WeightFormat::kFp8
+             ? fail(ErrorCode::kCorrupt, "{}: an FP8 weight is NaN (code 0x7F or 0xFF)", view.name)
+             : fail(ErrorCode::kCorrupt, "{}: a weight is not finite", view.name);
 }
 
 }  // namespace
@@ -226,8 +233,7 @@ bool pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t pa
                  out);
       return true;
     case PackedKind::kInt16:
-      pack_int16(rows, shape, out, scales);
-      return true;
+      return pack_int16(rows, shape, out, scales);
     case PackedKind::kFp8: {
       const bool nan = pack_fp8(rows, shape, out);
       const std::int64_t groups = scale_groups(shape);

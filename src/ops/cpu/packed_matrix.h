@@ -84,7 +84,8 @@ PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision prec
 PackedKind packed_kind(WeightFormat format, MatrixUse use, ActivationPrecision precision);
 
 // Packs rows [16 * panel, 16 * panel + 16) of the view (missing rows are zero) into `out`
-// (PanelShape::bytes). For kFp8 and kInt16 also writes K/128 scales to `scales`. False: an FP8 code is NaN.
+// (PanelShape::bytes). For kFp8 and kInt16 also writes K/128 scales to `scales`. False: a weight
+// that must become an integer is not finite.
 bool pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t panel, std::uint8_t* out,
                 float* scales);
 
