@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/prompt.h"
+#include "cli/validators.h"
 #include "core/json.h"
 #include "core/npy.h"
 #include "engine/generator.h"
@@ -157,7 +158,8 @@ CommandBody add_generate_command(CLI::App& app) {
   command->add_option("--repetition-penalty", params.repetition_penalty)->capture_default_str();
   command->add_option("--presence-penalty", params.presence_penalty)->capture_default_str();
   command->add_option("--frequency-penalty", params.frequency_penalty)->capture_default_str();
-  command->add_option("--sample-seed", options->sample_seed, "Seed of the sampler; absent: a random one");
+  command->add_option("--sample-seed", options->sample_seed, "Seed of the sampler; absent: a random one")
+      ->check(unsigned_integer());
   command->add_option("--min-tokens", params.min_tokens)->capture_default_str();
   command->add_option("--stop", params.stop, "Stop string; may be given several times")
       ->allow_extra_args(false);

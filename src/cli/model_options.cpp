@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "cli/validators.h"
 #include "core/file.h"
 #include "core/progress.h"
 #include "ops/cpu/cpu_ops.h"
@@ -77,7 +78,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->check(CLI::IsMember({"auto", "random"}))
       ->capture_default_str();
   command.add_option("--config", options.config_file, "config.json for --load-format random");
-  command.add_option("--seed", options.seed, "Seed of random weights")->capture_default_str();
+  command.add_option("--seed", options.seed, "Seed of random weights")
+      ->check(unsigned_integer())
+      ->capture_default_str();
   command.add_option("--backend", options.backend, "cpu, or reference: plain fp32 loops, slow")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();

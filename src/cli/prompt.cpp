@@ -61,8 +61,13 @@ void add_prompt_options(CLI::App& command, PromptOptions& options) {
   command.add_option("--token-ids", options.ids_file, "JSON file: an array of token ids");
   command.add_flag("--parse-special", options.parse_special,
                    "With --prompt: control tokens may be spelled in the text");
-  command.add_flag("--enable-thinking,!--no-enable-thinking", options.enable_thinking,
-                   "With --chat: the template's thinking switch (absent: the template's default)");
+  // Two callbacks: a flag bound to an optional would be set to false when it is absent.
+  command.add_flag_function(
+      "--enable-thinking", [&options](std::int64_t /*count*/) { options.enable_thinking = true; },
+      "With --chat: switch thinking on (neither: the template's default)");
+  command.add_flag_function(
+      "--no-enable-thinking", [&options](std::int64_t /*count*/) { options.enable_thinking = false; },
+      "With --chat: switch thinking off");
 }
 
 Result<std::vector<std::int32_t>> parse_token_ids(std::string_view text, std::string_view what, int vocab) {
