@@ -1,17 +1,14 @@
-// The CPU backend: packed weights in checkpoint precision, kernels chosen by instruction set, one thread
-// pool.
+// The CPU backend: packed weights in checkpoint precision, kernels chosen by instruction set, one thread pool.
 //
 // Rounding inside operations (all else is fp32; bounds in docs/architecture.md, "Number formats"):
-//   MXFP4 matrices  activations to int8 with a scale per 64 columns; weights exact
-//   FP8 matrices    activations to 11-bit integers with a scale per 128 columns; weights to within 3.5e-5 of
-//   the
-//                   largest E4M3 value
-//   BF16 matrices   the same; weights to within 3.1e-5 of the largest of 16 rows x 128 columns
-//   lm_head, router fp32 arithmetic on exact weights
+//   MXFP4 matrices   activations to int8 with a scale per 64 columns; weights exact
+//   FP8 matrices     activations to 11-bit integers with a scale per 128 columns; weights to within 3.5e-5 of
+//                    the largest E4M3 value
+//   BF16 matrices    the same; weights to within 6.1e-5 of the largest of 16 rows x 128 columns
+//   lm_head, router  fp32 arithmetic on exact weights
+//   attention        fp32 on stored keys and values; on AVX-512 without FP16 (Zen 4) q and softmax weights are
+//                    rounded to bf16, where the pair-dot instruction is the fast one
 // With ActivationPrecision::kExact activations have 15 and 21 bits, and BF16 matrices use fp32 arithmetic.
-//   attention       fp32 on stored keys and values; on AVX-512 without FP16 (Zen 4) q and softmax weights are
-//   rounded to
-//                   bf16, where the pair-dot instruction is the fast one
 #pragma once
 
 #include <memory>

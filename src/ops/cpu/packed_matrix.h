@@ -7,21 +7,20 @@
 //   kF32    vector k:  16 floats, rows 0..15 of column k
 //   kBf16   vector p:  rows 0..15 x columns (2p, 2p+1), bf16
 //   kInt16  the same with int16: round(w / scale), scale a power of two per 128 columns of the panel. Holds
-//   BF16 matrices
-//           that long prompts multiply: the integer dot is two to four times as fast as fp32 multiply-add,
-//           and values down to 2^-7 of the group's largest are exact. Scales apart: [panel][K/128] floats.
+//           BF16 matrices that long prompts multiply: the integer dot is two to four times as fast as fp32
+//           multiply-add, and values down to 2^-7 of the group's largest are exact. Scales apart:
+//           [panel][K/128] floats.
 //   kFp8    vector j:  columns 4j..4j+3 of 16 rows; 16-byte lane q holds rows 4q..4q+3: first (4j, 4j+1) of
-//   each row,
-//           then (4j+2, 4j+3) of each row, which is the order a byte-to-word unpack wants. Scales apart:
-//           [panel][K/128] floats. A panel never straddles two scale blocks: rows come in multiples of 16.
+//           each row, then (4j+2, 4j+3) of each row, which is the order a byte-to-word unpack wants. Scales
+//           apart: [panel][K/128] floats. A panel never straddles two scale blocks: rows come in multiples
+//           of 16.
 //   kMxfp4  first a vector whose byte 0 is 1 for a wide panel (below); then for each group of 64 columns two
-//   lines of 16
-//           bytes, one byte a row, padded to 64 in all; then vector j: columns 8j..8j+7 of 16 rows; byte 4r+t
-//           holds column 8j+t in the low and 8j+4+t in the high nibble. The two blocks of a group are added
-//           as integers in units of their smaller scale. Line 0 is that scale (e8m0 code - 1: the halving
-//           that pays for the doubled integer elements), line 1 the left shifts of the two block sums (low
-//           and high nibble, at most 14). A wide panel has a pair of blocks further apart; its lines are the
-//           two codes themselves and the kernels work the shifts out.
+//           lines of 16 bytes, one byte a row, padded to 64 in all; then vector j: columns 8j..8j+7 of 16
+//           rows; byte 4r+t holds column 8j+t in the low and 8j+4+t in the high nibble.
+//           The two blocks of a group are added as integers in units of their smaller scale. Line 0 is that
+//           scale (e8m0 code - 1: the halving that pays for the doubled integer elements), line 1 the left
+//           shifts of the two block sums (low and high nibble, at most 14). A wide panel has a pair of
+//           blocks further apart; its lines are the two codes themselves and the kernels work the shifts out.
 #pragma once
 
 #include <cstdint>
