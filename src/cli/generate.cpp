@@ -159,7 +159,7 @@ CommandBody add_generate_command(CLI::App& app) {
   command->add_option("--presence-penalty", params.presence_penalty)->capture_default_str();
   command->add_option("--frequency-penalty", params.frequency_penalty)->capture_default_str();
   command->add_option("--sample-seed", options->sample_seed, "Seed of the sampler; absent: a random one")
-      ->check(unsigned_integer());
+      ->check(check_unsigned_integer);
   command->add_option("--min-tokens", params.min_tokens)->capture_default_str();
   command->add_option("--stop", params.stop, "Stop string; may be given several times")
       ->allow_extra_args(false);

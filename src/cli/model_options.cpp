@@ -79,7 +79,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str();
   command.add_option("--config", options.config_file, "config.json for --load-format random");
   command.add_option("--seed", options.seed, "Seed of random weights")
-      ->check(unsigned_integer())
+      ->check(check_unsigned_integer)
       ->capture_default_str();
   command.add_option("--backend", options.backend, "cpu, or reference: plain fp32 loops, slow")
       ->check(CLI::IsMember({"cpu", "reference"}))

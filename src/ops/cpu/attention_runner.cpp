@@ -180,12 +180,20 @@ void AttentionRunner::run_task(const Context& context, const Task& task, int wor
     std::memcpy(context.partial + task.partial * (v + 2), running, count * (v + 2) * sizeof(float));
     return;
   }
+  finish(context, task, running);
+}
+
+// Divides the sums of a task's queries ([max | sum | values], as the merges leave them) and writes them out.
+void AttentionRunner::finish(const Context& context, const Task& task, const float* result) const {
+  const AttentionSpec& spec = context.spec;
+  const auto group = static_cast<std::size_t>(spec.q_heads / spec.kv_heads);
+  const auto v = static_cast<std::size_t>(spec.v_dim);
+  const std::size_t count = static_cast<std::size_t>(task.rows) * group;
   for (std::size_t m = 0; m < count; ++m) {
-    const auto row =
-        static_cast<std::size_t>(sequence.row_begin + task.row) + m / static_cast<std::size_t>(group);
-    const auto head = static_cast<std::size_t>(task.head * group) + m % static_cast<std::size_t>(group);
-    kernels_.attention_finish(max[m], sum[m], acc + m * v, spec.sinks.empty() ? nullptr : &spec.sinks[head],
-                              spec.v_dim,
+    const std::size_t row = static_cast<std::size_t>(task.sequence->row_begin + task.row) + m / group;
+    const std::size_t head = static_cast<std::size_t>(task.head) * group + m % group;
+    kernels_.attention_finish(result[m], result[count + m], result + 2 * count + m * v,
+                              spec.sinks.empty() ? nullptr : &spec.sinks[head], spec.v_dim,
                               context.out + (row * static_cast<std::size_t>(spec.q_heads) + head) * v);
   }
 }
@@ -215,14 +223,7 @@ void AttentionRunner::run(const float* qkv, std::size_t row_width, std::span<con
       }
       ++index;
     }
-    for (std::size_t m = 0; m < count; ++m) {
-      const auto row =
-          static_cast<std::size_t>(lead.sequence->row_begin + lead.row) + m / static_cast<std::size_t>(group);
-      const auto head = static_cast<std::size_t>(lead.head * group) + m % static_cast<std::size_t>(group);
-      kernels_.attention_finish(running[m], running[count + m], running + 2 * count + m * v,
-                                spec.sinks.empty() ? nullptr : &spec.sinks[head], spec.v_dim,
-                                out + (row * static_cast<std::size_t>(spec.q_heads) + head) * v);
-    }
+    finish(context, lead, running);
   }
 }
 

@@ -38,6 +38,7 @@ class AttentionRunner {
   struct Context;
   void plan(std::span<const SequenceRows> sequences, const AttentionSpec& spec);
   void run_task(const Context& context, const Task& task, int worker);
+  void finish(const Context& context, const Task& task, const float* result) const;
 
   const CpuKernels& kernels_;
   ThreadPool& pool_;
