@@ -121,6 +121,10 @@ CommandBody add_bench_command(CLI::App& app) {
       ->default_val(512);
   model->add_flag("--json", options->json, "One JSON object on stdout");
   return [options] {
+    // A config alone can only mean random weights.
+    if (options->model.directory.empty() && !options->model.config_file.empty()) {
+      options->model.load_format = "random";
+    }
     if (options->bench.prompt_lengths.empty()) options->bench.prompt_lengths = {512};
     std::erase(options->bench.prompt_lengths, 0);
     if (options->bench.depths.empty()) options->bench.depths = {0};
