@@ -1,4 +1,6 @@
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <new>
 #include <utility>
 
 #include "cli/commands.h"
@@ -22,7 +24,13 @@ int main(int argc, char** argv) {
     return app.exit(error);
   }
   for (const auto& [name, body] : commands) {
-    if (app.got_subcommand(name)) return body();
+    if (!app.got_subcommand(name)) continue;
+    try {
+      return body();
+    } catch (const std::bad_alloc&) {
+      std::fputs("mimo: not enough memory (mimo plan DIR --memory N shows what is needed)\n", stderr);
+      return 1;
+    }
   }
   return 1;
 }
