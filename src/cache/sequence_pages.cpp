@@ -15,13 +15,13 @@ SequencePages::~SequencePages() {
 }
 
 std::int64_t SequencePages::full_pages_needed(std::int64_t tokens) const {
-  return std::max<std::int64_t>(0,
-                                pages_for(length_ + tokens) - static_cast<std::int64_t>(full_pages_.size()));
+  return std::max<std::int64_t>(
+      0, pages_for(length_ + tokens, layout_.page_size) - static_cast<std::int64_t>(full_pages_.size()));
 }
 
 std::int64_t SequencePages::window_pages_needed(std::int64_t tokens) const {
   return std::max<std::int64_t>(
-      0, pages_for(length_ + tokens) - static_cast<std::int64_t>(window_pages_.size()));
+      0, pages_for(length_ + tokens, layout_.page_size) - static_cast<std::int64_t>(window_pages_.size()));
 }
 
 Status SequencePages::extend(std::int64_t tokens) {
@@ -40,7 +40,7 @@ Status SequencePages::extend(std::int64_t tokens) {
 
 void SequencePages::commit(std::int64_t tokens) {
   length_ += tokens;
-  MIMO_CHECK(pages_for(length_) <= static_cast<std::int64_t>(full_pages_.size()),
+  MIMO_CHECK(pages_for(length_, layout_.page_size) <= static_cast<std::int64_t>(full_pages_.size()),
              "commit of {} tokens without room", tokens);
   const std::int64_t first_visible = std::max<std::int64_t>(0, length_ - layout_.window + 1);
   const auto keep =

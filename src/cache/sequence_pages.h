@@ -10,6 +10,11 @@
 
 namespace mimo {
 
+// Pages that hold `tokens` tokens.
+constexpr std::int64_t pages_for(std::int64_t tokens, int page_size) {
+  return (tokens + page_size - 1) / page_size;
+}
+
 struct PageLayout {
   int page_size = 16;
   int window = 128;  // tokens a window layer's query sees, itself included
@@ -43,10 +48,6 @@ class SequencePages {
   std::int64_t window_pages_needed(std::int64_t tokens) const;
 
  private:
-  std::int64_t pages_for(std::int64_t tokens) const {
-    return (tokens + layout_.page_size - 1) / layout_.page_size;
-  }
-
   PageLayout layout_;
   PagePool* full_;
   PagePool* window_;

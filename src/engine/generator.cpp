@@ -17,8 +17,6 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-std::int64_t pages_for(std::int64_t tokens, int page_size) { return (tokens + page_size - 1) / page_size; }
-
 // A request on its way.
 struct Running {
   Running(const GenerateRequest& r, const PageLayout& layout, PagePool& full, PagePool& window,

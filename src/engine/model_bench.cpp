@@ -5,6 +5,8 @@
 #include <numeric>
 #include <random>
 
+#include "cache/sequence_pages.h"
+
 namespace mimo {
 namespace {
 
@@ -16,7 +18,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 class Sequence {
  public:
   Sequence(TargetModel& model, ModelKv& kv, int page_size, std::int64_t capacity)
-      : model_(model), kv_(kv), pages_(static_cast<std::size_t>((capacity + page_size - 1) / page_size)) {
+      : model_(model), kv_(kv), pages_(static_cast<std::size_t>(pages_for(capacity, page_size))) {
     std::iota(pages_.begin(), pages_.end(), 0);
     logits_.resize(static_cast<std::size_t>(model.config().vocab));
   }
@@ -74,7 +76,7 @@ Result<std::vector<ModelBenchRow>> run_model_bench(TargetModel& model, Ops& ops,
   for (const int length : options.prompt_lengths) capacity = std::max<std::int64_t>(capacity, length);
   for (const int depth : options.depths)
     capacity = std::max<std::int64_t>(capacity, depth + options.generate);
-  const std::int64_t pages = (capacity + options.page_size - 1) / options.page_size;
+  const std::int64_t pages = pages_for(capacity, options.page_size);
   Result<ModelKv> kv = ModelKv::make(ops, model.config(),
                                      {.dtype = options.kv_dtype,
                                       .page_size = options.page_size,

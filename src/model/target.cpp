@@ -71,10 +71,8 @@ Result<TargetModel> TargetModel::load(WeightSource& source, Ops& ops, const Load
   TargetModel model;
   model.ops_ = &ops;
   model.config_ = source.config();
-  std::uint64_t loaded = 0;
   const auto report = [&] {
-    loaded = model.weight_bytes();
-    if (options.progress) options.progress(loaded);
+    if (options.progress) options.progress(model.weight_bytes());
   };
 
   Result<GlobalWeights> globals = source.globals();

@@ -17,11 +17,11 @@
 namespace mimo {
 namespace {
 
-// Rows of activations that one task multiplies: their rounded form stays in a core's L2 beside the weights.
-constexpr int kRowBlock = 128;
-
 // Bytes of packed weights a decode task takes: long enough to stream, short enough to balance.
 constexpr std::size_t kDecodeTaskBytes = 128u << 10;
+
+// A smaller matrix is multiplied by the caller alone: waking the pool would take longer.
+constexpr std::int64_t kSharedBytes = 128 << 10;
 
 class CpuOps final : public Ops {
  public:
@@ -165,20 +165,17 @@ class CpuOps final : public Ops {
       span = std::max<std::int64_t>(4, panels * blocks / (8 * pool_.threads()));
     }
     // As many tasks for every thread, of equal size.
-    const std::int64_t threads_wide = pool_.threads();
+    const std::int64_t threads = pool_.threads();
     const std::int64_t tasks = (panels + span - 1) / span;
-    const std::int64_t even = (tasks + threads_wide - 1) / threads_wide * threads_wide;
+    const std::int64_t even = (tasks + threads - 1) / threads * threads;
     span = std::max<std::int64_t>(1, (panels + even - 1) / even);
     const std::int64_t spans = (panels + span - 1) / span;
-    const int threads = panels * static_cast<std::int64_t>(args.w.shape.bytes) < 131072 ? 1 : pool_.threads();
     const auto task = [&](std::int64_t index, int worker) {
       const auto block = static_cast<int>(index / spans);
       GemmArgs part = args;
       const int first = block * kRowBlock;
       part.rows = std::min(rows - first, kRowBlock);
-      part.x.q += static_cast<std::size_t>(first) * args.x.q_stride;
-      part.x.scale += static_cast<std::size_t>(first) * args.x.scale_stride;
-      part.x.correction += static_cast<std::size_t>(first) * args.x.correction_stride;
+      part.x = args.x.from_row(first);
       part.out = y + static_cast<std::size_t>(first) * args.out_stride;
       part.panel_begin = index % spans * span;
       part.panel_end = std::min(part.panel_begin + span, panels);
@@ -186,7 +183,7 @@ class CpuOps final : public Ops {
           gemm_scratch_bytes(args.w.shape, part.rows));
       kernels_.gemm(part);
     };
-    if (threads == 1 && rows <= kDirectRows) {
+    if (rows <= kDirectRows && panels * static_cast<std::int64_t>(args.w.shape.bytes) < kSharedBytes) {
       for (std::int64_t i = 0; i < spans * blocks; ++i) task(i, 0);
       return;
     }

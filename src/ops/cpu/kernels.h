@@ -22,7 +22,21 @@ struct ActRows {
   // both.
   const std::int32_t* correction = nullptr;
   std::size_t correction_stride = 0;
+
+  // The same rows from row `first` on.
+  ActRows from_row(int first) const {
+    const auto row = static_cast<std::size_t>(first);
+    ActRows rest = *this;
+    rest.q += row * q_stride;
+    rest.scale += row * scale_stride;
+    rest.correction += row * correction_stride;
+    return rest;
+  }
 };
+
+// Rows that one task multiplies; more are cut into several tasks. Their rounded form stays in a core's L2 beside
+// the weights.
+inline constexpr int kRowBlock = 128;
 
 // Units, scale groups and corrections of a row of activations for a matrix of this shape, all planes
 // together.

@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace mimo {
-namespace {
-
-// Rows of one expert that one task multiplies; more are cut into several tasks.
-constexpr int kRowBlock = 128;
-
-}  // namespace
-
 MlpRunner::MlpRunner(const CpuKernels& kernels, ThreadPool& pool)
     : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {}
 
@@ -84,10 +77,7 @@ void MlpRunner::run(const float* x, int rows, const PackedMlpBank& bank, int top
     for (const Group& group : groups_) {
       GemmArgs args;
       args.w = bank.down(group.expert);
-      args.x = act;
-      args.x.q += static_cast<std::size_t>(group.begin) * act.q_stride;
-      args.x.scale += static_cast<std::size_t>(group.begin) * act.scale_stride;
-      args.x.correction += static_cast<std::size_t>(group.begin) * act.correction_stride;
+      args.x = act.from_row(group.begin);
       args.rows = group.count;
       args.panel_begin = task * span;
       args.panel_end = std::min(args.panel_begin + span, panels);

@@ -45,7 +45,7 @@ RowSource find_row(const WeightView& view, std::int64_t row) {
 
 using Rows = std::array<RowSource, kPanelRows>;
 
-// 4-byte or 2-byte units: vector v of the panel takes `unit` bytes at offset v * unit of each row.
+// Vector v of the panel takes the v-th 4 bytes of each row.
 void pack_units(const Rows& rows, std::size_t row_bytes, std::size_t vectors, std::uint8_t* out) {
   constexpr std::size_t kUnit = kVector / kPanelRows;
   for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -80,7 +80,7 @@ bool pack_fp8(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
 
 void pack_mxfp4(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
   std::memset(out, 0, shape.scale_bytes);
-  std::uint8_t* lines = out + kVector;
+  std::uint8_t* lines = out + kMxfp4HeaderBytes;
   const auto groups = static_cast<std::size_t>(shape.k_padded / kMxfp4Group);
   const auto blocks = static_cast<std::size_t>(shape.k / kMxfp4Block);
   const auto code_of = [&](const RowSource& row, std::size_t block) -> int {
@@ -211,7 +211,7 @@ PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision prec
       break;
     case PackedKind::kMxfp4: {
       const auto lines = static_cast<std::size_t>(shape.k_padded / kMxfp4Group * 2 * kPanelRows);
-      shape.scale_bytes = kVector + (lines + kVector - 1) / kVector * kVector;
+      shape.scale_bytes = kMxfp4HeaderBytes + (lines + kVector - 1) / kVector * kVector;
       shape.bytes = shape.scale_bytes + elements / 2;
       break;
     }

@@ -45,6 +45,9 @@ inline constexpr int kMxfp4Group = 64;  // kMxfp4: two scale blocks
 // the shift); beyond it the low bits of the smaller one are dropped.
 inline constexpr int kMxfp4MaxShift = 14;
 
+// Of an MXFP4 panel; its first byte is 1 for a wide panel.
+inline constexpr std::size_t kMxfp4HeaderBytes = 64;
+
 // Columns are padded to a multiple of this.
 constexpr std::int64_t packed_k_step(PackedKind kind) {
   switch (kind) {

@@ -348,12 +348,9 @@ inline std::int64_t weight_groups(const PanelShape& shape) {
   return shape.k_padded / (shape.kind == PackedKind::kMxfp4 ? kMxfp4Group : kWideGroup);
 }
 
-// A wide panel says so in its first byte; its lines of scales start after that vector.
-constexpr int kMxfp4Header = 64;
-
 template <bool Wide>
 void unpack_mxfp4_slab(const PanelShape& shape, const std::uint8_t* from, Slab slab, const ScratchPanel& to) {
-  const std::uint8_t* lines = from + kMxfp4Header + slab.begin * 2 * kPanelRows;
+  const std::uint8_t* lines = from + kMxfp4HeaderBytes + slab.begin * 2 * kPanelRows;
   const std::uint8_t* elements = from + shape.scale_bytes + slab.begin * 512;
   for (std::int64_t g = 0; g < slab.end - slab.begin; ++g) {
     const GroupScales s = group_scales<Wide>(lines + g * 2 * kPanelRows);
@@ -406,9 +403,11 @@ void panel_direct(const PackedPanels& w, std::int64_t panel, const RowPointers<R
   switch (w.shape.kind) {
     case PackedKind::kMxfp4:
       if (data[0] != 0) {
-        mxfp4_direct<R, Planes, true>(rows, data + kMxfp4Header, data + w.shape.scale_bytes, groups, out);
+        mxfp4_direct<R, Planes, true>(rows, data + kMxfp4HeaderBytes, data + w.shape.scale_bytes, groups,
+                                      out);
       } else {
-        mxfp4_direct<R, Planes, false>(rows, data + kMxfp4Header, data + w.shape.scale_bytes, groups, out);
+        mxfp4_direct<R, Planes, false>(rows, data + kMxfp4HeaderBytes, data + w.shape.scale_bytes, groups,
+                                       out);
       }
       return;
     case PackedKind::kFp8:
