@@ -35,8 +35,8 @@ MIMO_INLINE float exp_weight(float t) {
   return p * std::bit_cast<float>(exponent);
 }
 
-MIMO_INLINE KeyRange scan_block(const float* x) {
-  KeyRange range;
+MIMO_INLINE LogitKeyRange scan_block(const float* x) {
+  LogitKeyRange range;
   for (int i = 0; i < kLogitBlock; ++i) {
     const std::int32_t key = order_key(x[i]);
     range.low = std::min(range.low, key);
@@ -64,11 +64,11 @@ std::array<float, kLogitBlock> padded_tail(std::span<const float> logits, float 
   return tail;
 }
 
-MIMO_INLINE KeyRange scan_all(std::span<const float> logits, std::int32_t* block_high) {
-  KeyRange all;
+MIMO_INLINE LogitKeyRange scan_all(std::span<const float> logits, std::int32_t* block_high) {
+  LogitKeyRange all;
   const std::size_t whole = logits.size() / kLogitBlock;
   const auto take = [&](std::size_t block, const float* x) __attribute__((always_inline)) {
-    const KeyRange range = scan_block(x);
+    const LogitKeyRange range = scan_block(x);
     block_high[block] = range.high;
     all = {std::min(all.low, range.low), std::max(all.high, range.high)};
   };
@@ -93,7 +93,8 @@ MIMO_INLINE double sum_all(std::span<const float> logits, float maximum, float i
   return total;
 }
 
-__attribute__((target("avx2"))) KeyRange scan_avx2(std::span<const float> logits, std::int32_t* block_high) {
+__attribute__((target("avx2"))) LogitKeyRange scan_avx2(std::span<const float> logits,
+                                                        std::int32_t* block_high) {
   return scan_all(logits, block_high);
 }
 
@@ -118,7 +119,7 @@ const bool kHasAvx2 = __builtin_cpu_supports("avx2") != 0;
 
 namespace portable {
 
-KeyRange scan_keys(std::span<const float> logits, std::int32_t* block_high) {
+LogitKeyRange scan_keys(std::span<const float> logits, std::int32_t* block_high) {
   return scan_all(logits, block_high);
 }
 
@@ -133,7 +134,7 @@ void softmax_weights(std::span<float> x, float maximum, float inverse_temperatur
 
 }  // namespace portable
 
-KeyRange scan_keys(std::span<const float> logits, std::int32_t* block_high) {
+LogitKeyRange scan_keys(std::span<const float> logits, std::int32_t* block_high) {
   return kHasAvx2 ? scan_avx2(logits, block_high) : portable::scan_keys(logits, block_high);
 }
 

@@ -27,13 +27,13 @@ constexpr float key_value(std::int32_t key) { return std::bit_cast<float>(key ^ 
 inline constexpr std::int32_t kMinusInfinityKey = order_key(-std::numeric_limits<float>::infinity());
 inline constexpr std::int32_t kPlusInfinityKey = order_key(std::numeric_limits<float>::infinity());
 
-struct KeyRange {
+struct LogitKeyRange {
   std::int32_t low = std::numeric_limits<std::int32_t>::max();
   std::int32_t high = std::numeric_limits<std::int32_t>::min();
 };
 
 // Writes the largest key of each block to block_high[logit_blocks(n)] and returns the range over all.
-KeyRange scan_keys(std::span<const float> logits, std::int32_t* block_high);
+LogitKeyRange scan_keys(std::span<const float> logits, std::int32_t* block_high);
 
 // Writes sum of softmax_weight(x, maximum, inverse_temperature) over each block to block_sum[logit_blocks(n)]
 // and returns their sum.
@@ -48,7 +48,7 @@ void softmax_weights(std::span<float> x, float maximum, float inverse_temperatur
 
 // The versions for any x86-64; what the functions above use where there is no AVX2.
 namespace portable {
-KeyRange scan_keys(std::span<const float> logits, std::int32_t* block_high);
+LogitKeyRange scan_keys(std::span<const float> logits, std::int32_t* block_high);
 double sum_weights(std::span<const float> logits, float maximum, float inverse_temperature, float* block_sum);
 void softmax_weights(std::span<float> x, float maximum, float inverse_temperature);
 }  // namespace portable

@@ -122,7 +122,7 @@ Result<Sampler::Row> Sampler::check(std::span<const float> logits, std::int64_t 
                 options_.vocab);
   }
   const std::span<const float> allowed = logits.first(static_cast<std::size_t>(options_.allowed_vocab));
-  const KeyRange range = scan_keys(allowed, block_high_.data());
+  const LogitKeyRange range = scan_keys(allowed, block_high_.data());
   if (range.high >= kPlusInfinityKey || range.low < kMinusInfinityKey) {
     const auto bad = std::find_if(allowed.begin(), allowed.end(), [](float x) { return !(x < kInfinity); });
     return fail(ErrorCode::kInternal, "position {}: the logit of token {} is {}, expected a number or -inf",
@@ -163,7 +163,7 @@ Result<Sampler::Row> Sampler::adjust(const Row& raw, const SamplingParams& param
     }
   }
 
-  const KeyRange range = scan_keys(adjusted_, block_high_.data());
+  const LogitKeyRange range = scan_keys(adjusted_, block_high_.data());
   if (range.high == kMinusInfinityKey) {
     return fail(ErrorCode::kInvalidArgument,
                 "min_tokens: got {}, but after {} tokens only tokens that end the answer are possible",

@@ -1,5 +1,6 @@
 #include "model/target.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -130,7 +131,30 @@ Status TargetModel::load_layer(WeightSource& source, int index, const LoadOption
   return {};
 }
 
-void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits, const Tap& tap) {
+void TargetModel::embed(std::span<const std::int32_t> ids, float* out) const {
+  ops_->embed(*embed_, ids, out);
+}
+
+void TargetModel::lm_head(const float* normed, int rows, float* logits) const {
+  ops_->linear(normed, rows, *lm_head_, logits, Store::kOverwrite);
+}
+
+// Copies the wanted rows of `state` [rows of the step, hidden] to every place where `index` is asked for.
+void TargetModel::tap(const TapRows& taps, int index, const float* state, std::size_t rows) const {
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const std::size_t count = taps.indices.size();
+  const auto first = static_cast<std::size_t>(taps.row_begin);
+  const std::size_t end = taps.rows > 0 ? first + static_cast<std::size_t>(taps.rows) : rows;
+  for (std::size_t t = 0; t < count; ++t) {
+    if (taps.indices[t] != index) continue;
+    MIMO_CHECK(end <= rows && taps.out.size() >= end * count * hidden, "tap buffer");
+    for (std::size_t row = first; row < end; ++row) {
+      std::memcpy(taps.out.data() + (row * count + t) * hidden, state + row * hidden, hidden * sizeof(float));
+    }
+  }
+}
+
+void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits) {
   const auto rows = static_cast<int>(batch.tokens.size());
   const auto hidden = static_cast<std::size_t>(config_.hidden);
   const std::size_t values = batch.tokens.size() * hidden;
@@ -142,15 +166,20 @@ void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<floa
                 rotate_window_.sin);
 
   ops_->embed(*embed_, batch.tokens, hidden_.data());
+  tap(batch.taps, 0, hidden_.data(), batch.tokens.size());
   for (int i = 0; i < config_.layers; ++i) {
-    if (tap) tap(i, {hidden_.data(), values});
     attend(i, batch, kv);
     feed_forward(i, rows);
+    tap(batch.taps, i + 1, hidden_.data(), batch.tokens.size());
   }
 
-  if (tap) {
-    ops_->rms_norm(hidden_.data(), rows, final_norm_, config_.norm_eps, normed_.data());
-    tap(config_.layers, {normed_.data(), values});
+  const auto& wanted_taps = batch.taps.indices;
+  const int normed_tap = config_.layers + 1;
+  if (std::find(wanted_taps.begin(), wanted_taps.end(), normed_tap) != wanted_taps.end()) {
+    const auto first = static_cast<std::size_t>(batch.taps.row_begin) * hidden;
+    const int count = batch.taps.rows > 0 ? batch.taps.rows : rows - batch.taps.row_begin;
+    ops_->rms_norm(hidden_.data() + first, count, final_norm_, config_.norm_eps, normed_.data() + first);
+    tap(batch.taps, normed_tap, normed_.data(), batch.tokens.size());
   }
   if (batch.logit_rows.empty()) return;
   MIMO_CHECK(logits.size() >= batch.logit_rows.size() * static_cast<std::size_t>(config_.vocab),
@@ -163,7 +192,7 @@ void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<floa
   }
   const auto wanted = static_cast<int>(batch.logit_rows.size());
   ops_->rms_norm(hidden_.data(), wanted, final_norm_, config_.norm_eps, normed_.data());
-  ops_->linear(normed_.data(), wanted, *lm_head_, logits.data(), Store::kOverwrite);
+  lm_head(normed_.data(), wanted, logits.data());
 }
 
 // h += o_proj(attention(rmsnorm(h)))
@@ -181,8 +210,9 @@ void TargetModel::attend(int index, const ForwardBatch& batch, ModelKv& kv) {
 
   ops_->rms_norm(hidden_.data(), rows, layer.input_norm, config_.norm_eps, normed_.data());
   ops_->linear(normed_.data(), rows, *layer.qkv, qkv_.data(), Store::kOverwrite);
-  ops_->rope_and_store_kv(qkv_.data(), sequences, spec, {shape.rotary_dims, rotation.cos, rotation.sin},
-                          config_.value_scale, kv.layer(index));
+  ops_->rope_and_store_kv(qkv_.data(), width, sequences, spec,
+                          {shape.rotary_dims, rotation.cos, rotation.sin}, config_.value_scale,
+                          kv.layer(index));
   ops_->attention(qkv_.data(), width, sequences, spec, kv.layer(index), attended_.data());
   ops_->linear(attended_.data(), rows, *layer.o_proj, hidden_.data(), Store::kAdd);
 }

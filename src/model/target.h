@@ -34,6 +34,19 @@ class ModelKv {
   std::vector<std::unique_ptr<KvStore>> layers_;
 };
 
+// Hidden states of a step that a drafter learns from. Numbered 0: the embedding; i in 1 .. layers: the residual
+// stream after layer i - 1, so `layers` is the last one BEFORE the final norm; layers + 1: after the final norm,
+// what lm_head reads.
+struct TapRows {
+  std::span<const int> indices;  // any order; empty: nothing is tapped
+  // [rows of the step, indices.size() * hidden]: of each row the states side by side. Only wanted rows are
+  // written.
+  std::span<float> out;
+  // The rows wanted: [row_begin, row_begin + rows) of the step; 0 rows: all of them.
+  int row_begin = 0;
+  int rows = 0;
+};
+
 // One ragged step. Rows of a sequence are consecutive; `full` and `window` describe the same rows with the
 // page tables of the two kinds of layer.
 struct ForwardBatch {
@@ -41,6 +54,7 @@ struct ForwardBatch {
   std::span<const SequenceRows> full;        // [sequences]
   std::span<const SequenceRows> window;      // [sequences]
   std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  TapRows taps = {};
 };
 
 class TargetModel {
@@ -54,11 +68,14 @@ class TargetModel {
 
   const ModelConfig& config() const { return config_; }
 
-  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab]. `tap`, when given,
-  // sees the hidden state [rows, hidden] after the embedding (index 0), after every layer (1..layers-1) and
-  // after the final norm (layers), as transformers numbers them.
-  using Tap = std::function<void(int index, std::span<const float> hidden)>;
-  void forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits, const Tap& tap = nullptr);
+  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab].
+  void forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits);
+
+  // The embedding rows of ids in [0, vocab); out [ids, hidden].
+  void embed(std::span<const std::int32_t> ids, float* out) const;
+  // The output head on rows that are normed already: logits [rows, vocab]. A drafter shares both matrices
+  // with its target.
+  void lm_head(const float* normed, int rows, float* logits) const;
 
   std::size_t weight_bytes() const;
   // Bytes of weights that decoding one token reads: everything but the embedding table and the experts not
@@ -77,6 +94,7 @@ class TargetModel {
     std::vector<float> router_bias;
   };
 
+  void tap(const TapRows& taps, int index, const float* state, std::size_t rows) const;
   Status load_layer(WeightSource& source, int index, const LoadOptions& options);
   void attend(int index, const ForwardBatch& batch, ModelKv& kv);
   void feed_forward(int index, int rows);

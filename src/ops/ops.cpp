@@ -1,5 +1,7 @@
 #include "ops/ops.h"
 
+#include <algorithm>
+
 namespace mimo {
 
 const char* kv_dtype_name(KvDType dtype) {
@@ -12,6 +14,22 @@ const char* kv_dtype_name(KvDType dtype) {
       return "fp8_e4m3";
   }
   return "?";
+}
+
+KeyRange visible_keys(const AttentionSpec& spec, const SequenceRows& sequence, int row) {
+  const std::int64_t position = sequence.position + row;
+  const bool causal = spec.mask == MaskKind::kCausal;
+  KeyRange keys;
+  keys.first = sequence.first_key;
+  if (spec.window > 0) {
+    keys.first =
+        std::max(keys.first, spec.window_start == WindowStart::kRow ? position - (spec.window - 1)
+                                                                    : sequence.position - spec.window);
+  }
+  // The window is for the context: rows of the step see each other whatever its size.
+  if (!causal) keys.first = std::min(keys.first, sequence.position);
+  keys.last = causal ? position + 1 : sequence.position + sequence.rows;
+  return keys;
 }
 
 }  // namespace mimo

@@ -84,6 +84,19 @@ struct SequenceRows {
   int rows = 0;
   std::int64_t position = 0;
   std::span<const std::int32_t> pages;
+  std::int64_t first_key = 0;  // positions before it were never stored: no row sees them
+};
+
+// Which keys at or after its own position a row sees.
+enum class MaskKind : std::uint8_t {
+  kCausal,         // its own only
+  kBidirectional,  // all rows of its sequence in this step
+};
+
+// The oldest key that a window of W lets a row at position p see.
+enum class WindowStart : std::uint8_t {
+  kRow,     // p - (W - 1): W keys, the row's own included
+  kAnchor,  // W keys before the sequence's first row of the step, the same ones for all its rows
 };
 
 // How one layer attends.
@@ -95,7 +108,16 @@ struct AttentionSpec {
   int window = 0;                // keys a query sees, itself included; 0: all earlier ones
   float scale = 0;               // multiplies q.k: qk_dim^-1/2
   std::span<const float> sinks;  // [q_heads] or empty; joins the softmax as a logit without a value, unscaled
+  MaskKind mask = MaskKind::kCausal;
+  WindowStart window_start = WindowStart::kRow;
 };
+
+// Keys [first, last) that row `row` of a sequence sees.
+struct KeyRange {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+KeyRange visible_keys(const AttentionSpec& spec, const SequenceRows& sequence, int row);
 
 // Rotation of the leading dims of queries and keys, half-split pairs (i, i + dims / 2).
 struct RopeTable {
@@ -140,17 +162,23 @@ class Ops {
   // out = x / sqrt(mean(x^2) + eps) * weight, statistics in fp32. x and out may be the same.
   virtual void rms_norm(const float* x, int rows, std::span<const float> weight, float eps, float* out) = 0;
 
+  // The same for each of `heads` consecutive heads of weight.size() floats in a row, in place; `x` is the first
+  // head of row 0 and rows are `row_width` floats apart.
+  virtual void rms_norm_heads(float* x, std::size_t row_width, int rows, int heads,
+                              std::span<const float> weight, float eps) = 0;
+
   // y (+)= x W^T; x [rows, W.cols], y [rows, W.rows].
   virtual void linear(const float* x, int rows, const Matrix& weight, float* y, Store store) = 0;
 
-  // Rows of qkv are [q_heads * qk | kv_heads * qk | kv_heads * v]. Rotates q and k in place, and writes k and
-  // v * value_scale of every row to its place in the store.
-  virtual void rope_and_store_kv(float* qkv, std::span<const SequenceRows> sequences,
+  // Rows of qkv are [q_heads * qk | kv_heads * qk | kv_heads * v], row_width floats apart; spec.q_heads may be
+  // 0. Rotates q and k in place, and writes k and v * value_scale of every row to its place in the store.
+  virtual void rope_and_store_kv(float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
                                  const AttentionSpec& spec, const RopeTable& rope, float value_scale,
                                  KvStore& kv) = 0;
 
-  // Causal attention of every row over its sequence's keys (its own included, already stored). Reads the q
-  // part of qkv rows (row_width floats apart); out [rows, q_heads * v_dim].
+  // Attention of every row over the keys of its sequence that visible_keys names (those of the step are
+  // stored already). What other slots of the pages hold never matters, not even NaN. Reads the q part of qkv
+  // rows (row_width floats apart); out [rows, q_heads * v_dim].
   virtual void attention(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
                          const AttentionSpec& spec, const KvStore& kv, float* out) = 0;
 
@@ -165,6 +193,11 @@ class Ops {
 
   // y += mlp(x) of a bank with one expert.
   virtual void mlp(const float* x, int rows, const MlpBank& bank, float* y) = 0;
+
+  // The best of the first `count` logits of every row (rows `row_width` floats apart), the lowest id on ties,
+  // and its softmax probability among them; a row with a logit that is not finite gets the probability NaN.
+  virtual void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
+                           float* probabilities) = 0;
 };
 
 }  // namespace mimo

@@ -43,7 +43,7 @@ TEST(LogitKernels, RowsOfEverySize) {
     for (float& v : x) v = normal(random);
     const auto blocks = static_cast<std::size_t>(logit_blocks(n));
     std::vector<std::int32_t> high(blocks);
-    const KeyRange range = scan_keys(x, high.data());
+    const LogitKeyRange range = scan_keys(x, high.data());
     EXPECT_EQ(key_value(range.high), *std::max_element(x.begin(), x.end()));
     EXPECT_EQ(key_value(range.low), *std::min_element(x.begin(), x.end()));
 
@@ -78,8 +78,8 @@ TEST(LogitKernels, PortableVersionsGiveTheSameBits) {
     x[n / 2] = 1;
     const auto blocks = static_cast<std::size_t>(logit_blocks(n));
     std::vector<std::int32_t> high(blocks), portable_high(blocks);
-    const KeyRange range = scan_keys(x, high.data());
-    const KeyRange portable_range = portable::scan_keys(x, portable_high.data());
+    const LogitKeyRange range = scan_keys(x, high.data());
+    const LogitKeyRange portable_range = portable::scan_keys(x, portable_high.data());
     EXPECT_EQ(range.low, portable_range.low);
     EXPECT_EQ(range.high, portable_range.high);
     EXPECT_EQ(high, portable_high);

@@ -64,16 +64,23 @@ TEST_P(GoldenTest, ReferenceReproducesLogitsAndHiddenStates) {
   ModelDriver driver(golden_directory(GetParam()), make_reference_ops(), {.kv = KvDType::kF32});
   const auto hidden = static_cast<std::size_t>(driver.model().config().hidden);
   const std::size_t positions = golden_.hidden_positions.size();
+  // transformers numbers the embedding 0 and gives the last layer's state after the final norm only.
+  const int layers = driver.model().config().layers;
+  std::vector<int> indices(static_cast<std::size_t>(layers) + 1);
+  for (int i = 0; i < layers; ++i) indices[static_cast<std::size_t>(i)] = i;
+  indices.back() = layers + 1;
+  std::vector<float> states(golden_.input_ids.size() * indices.size() * hidden);
+  const std::vector<float> logits =
+      driver.step({driver.add_sequence()}, {golden_.input_ids}, {.indices = indices, .out = states});
   double worst = 0;
-  const auto tap = [&](int index, std::span<const float> state) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
     for (std::size_t p = 0; p < positions; ++p) {
-      const float* expected =
-          golden_.hidden_states.data() + (static_cast<std::size_t>(index) * positions + p) * hidden;
-      const float* got = state.data() + static_cast<std::size_t>(golden_.hidden_positions[p]) * hidden;
+      const float* expected = golden_.hidden_states.data() + (i * positions + p) * hidden;
+      const auto row = static_cast<std::size_t>(golden_.hidden_positions[p]);
+      const float* got = states.data() + (row * indices.size() + i) * hidden;
       worst = std::max(worst, largest_relative({got, hidden}, {expected, hidden}));
     }
-  };
-  const std::vector<float> logits = driver.step({driver.add_sequence()}, {golden_.input_ids}, tap);
+  }
   EXPECT_LT(worst, 1e-4);
   EXPECT_LT(largest_relative(logits, golden_.logits), 1e-4);
   RecordProperty("largest_relative", std::to_string(largest_relative(logits, golden_.logits)));

@@ -33,6 +33,18 @@ struct AttentionCase {
   float value_scale = 0.707f;
   float key_size = 1.0f;
   std::vector<Span> spans = {};
+  bool bidirectional = false;  // rows of a span see each other
+  bool per_anchor = false;     // the window is counted from the span's first row
+  int first_key = 0;           // positions before it have no keys
+
+  // Keys [first, last) of the row at position r of a span.
+  int oldest(const Span& span, int r) const {
+    const int begin = span.length - span.rows;
+    int first = window == 0 ? 0 : per_anchor ? begin - window : r - window + 1;
+    if (bidirectional && first > begin) first = begin;
+    return std::max({first, std::min(first_key, begin), 0});
+  }
+  int past_newest(const Span& span, int r) const { return bidirectional ? span.length : r + 1; }
 };
 
 // The tokens of a case: queries, keys and values of every position of every sequence.
@@ -61,9 +73,15 @@ class AttentionData {
                                     case_.kv_heads * case_.v_dim);
   }
   AttentionSpec spec() const {
-    return {case_.q_heads, case_.kv_heads, case_.qk_dim,
-            case_.v_dim,   case_.window,   1.0f / std::sqrt(static_cast<float>(case_.qk_dim)),
-            sinks};
+    return {.q_heads = case_.q_heads,
+            .kv_heads = case_.kv_heads,
+            .qk_dim = case_.qk_dim,
+            .v_dim = case_.v_dim,
+            .window = case_.window,
+            .scale = 1.0f / std::sqrt(static_cast<float>(case_.qk_dim)),
+            .sinks = sinks,
+            .mask = case_.bidirectional ? MaskKind::kBidirectional : MaskKind::kCausal,
+            .window_start = case_.per_anchor ? WindowStart::kAnchor : WindowStart::kRow};
   }
   const AttentionCase& config() const { return case_; }
   std::size_t query_rows() const {
@@ -104,13 +122,16 @@ class FilledCache {
       const std::vector<float> cos(static_cast<std::size_t>(length) * 32, 1.0f);
       const std::vector<float> sin(static_cast<std::size_t>(length) * 32, 0.0f);
       std::vector<float> rows = data.tokens[s];
-      const SequenceRows all{0, length, 0, tables[s]};
-      ops.rope_and_store_kv(rows.data(), {&all, 1}, data.spec(), {64, cos, sin}, c.value_scale, *kv);
+      const int unseen = std::min(c.first_key, length - c.spans[s].rows);
+      rows.erase(rows.begin(),
+                 rows.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(unseen) * data.width()));
+      const SequenceRows all{0, length - unseen, unseen, tables[s]};
+      ops.rope_and_store_kv(rows.data(), data.width(), {&all, 1}, data.spec(), {64, cos, sin}, c.value_scale,
+                            *kv);
     }
     // Pages that no query row can see are gone.
     for (std::size_t s = 0; s < c.spans.size(); ++s) {
-      if (c.window == 0) continue;
-      const int first = std::max(0, c.spans[s].length - c.spans[s].rows - c.window + 1);
+      const int first = c.oldest(c.spans[s], c.spans[s].length - c.spans[s].rows);
       for (int p = 0; p < first / c.page_size; ++p) {
         kv->poison_page(tables[s][static_cast<std::size_t>(p)]);
         tables[s][static_cast<std::size_t>(p)] = -1;
@@ -126,7 +147,7 @@ class FilledCache {
     int row = 0;
     for (std::size_t s = 0; s < tables.size(); ++s) {
       const Span span = data_.config().spans[s];
-      sequences.push_back({row, span.rows, span.length - span.rows, tables[s]});
+      sequences.push_back({row, span.rows, span.length - span.rows, tables[s], first_key(span)});
       const auto skip =
           static_cast<std::ptrdiff_t>(static_cast<std::size_t>(span.length - span.rows) * data_.width());
       qkv.insert(qkv.end(), data_.tokens[s].begin() + skip, data_.tokens[s].end());
@@ -143,7 +164,7 @@ class FilledCache {
         data_.tokens[sequence].begin() + skip,
         data_.tokens[sequence].begin() + skip +
             static_cast<std::ptrdiff_t>(static_cast<std::size_t>(count) * data_.width()));
-    const std::vector<SequenceRows> rows = {{0, count, position, tables[sequence]}};
+    const std::vector<SequenceRows> rows = {{0, count, position, tables[sequence], first_key(span)}};
     return call(qkv, rows, data_.spec());
   }
 
@@ -151,6 +172,9 @@ class FilledCache {
   std::vector<std::vector<std::int32_t>> tables;
 
  private:
+  std::int64_t first_key(const Span& span) const {
+    return std::min(data_.config().first_key, span.length - span.rows);
+  }
   std::vector<float> call(const std::vector<float>& qkv, const std::vector<SequenceRows>& sequences,
                           const AttentionSpec& spec) const {
     const std::size_t rows = qkv.size() / data_.width();
@@ -175,9 +199,8 @@ struct ExactAttention {
   std::vector<double> bf16_bound;  // of softmax weights in bf16: added to it
 };
 
-inline ExactAttention exact_attention(const AttentionData& data, int window,
+inline ExactAttention exact_attention(const AttentionData& data, const AttentionCase& c,
                                       const std::vector<float>& sinks) {
-  const AttentionCase& c = data.config();
   const auto qk = static_cast<std::size_t>(c.qk_dim);
   const auto vd = static_cast<std::size_t>(c.v_dim);
   const std::size_t group = static_cast<std::size_t>(c.q_heads / c.kv_heads);
@@ -202,7 +225,7 @@ inline ExactAttention exact_attention(const AttentionData& data, int window,
     const auto length = static_cast<std::size_t>(span.length);
     std::vector<std::vector<double>> keys(length * static_cast<std::size_t>(c.kv_heads));
     std::vector<std::vector<double>> values(keys.size());
-    const int oldest = window > 0 ? std::max(0, span.length - span.rows - window + 1) : 0;
+    const int oldest = c.oldest(span, span.length - span.rows);
     for (std::size_t t = static_cast<std::size_t>(oldest); t < length; ++t) {
       const float* row = data.tokens[s].data() + t * data.width() + static_cast<std::size_t>(c.q_heads) * qk;
       for (std::size_t h = 0; h < static_cast<std::size_t>(c.kv_heads); ++h) {
@@ -212,13 +235,13 @@ inline ExactAttention exact_attention(const AttentionData& data, int window,
       }
     }
     for (int r = span.length - span.rows; r < span.length; ++r) {
-      const int first = window > 0 ? std::max(0, r - window + 1) : 0;
+      const int first = c.oldest(span, r);
       for (std::size_t h = 0; h < static_cast<std::size_t>(c.q_heads); ++h) {
         const float* q = data.tokens[s].data() + static_cast<std::size_t>(r) * data.width() + h * qk;
         std::vector<double> p;
         std::vector<double> moved;  // error of a score
         double top = sinks.empty() ? -INFINITY : sinks[h];
-        for (int j = first; j <= r; ++j) {
+        for (int j = first; j < c.past_newest(span, r); ++j) {
           const std::vector<double>& k =
               keys[static_cast<std::size_t>(j) * static_cast<std::size_t>(c.kv_heads) + h / group];
           double sums[4] = {};
@@ -281,7 +304,13 @@ inline ExactAttention exact_attention(const AttentionData& data, int window,
 }
 
 inline ExactAttention exact_attention(const AttentionData& data) {
-  return exact_attention(data, data.config().window, data.sinks);
+  return exact_attention(data, data.config(), data.sinks);
+}
+inline ExactAttention exact_attention(const AttentionData& data, int window,
+                                      const std::vector<float>& sinks) {
+  AttentionCase other = data.config();
+  other.window = window;
+  return exact_attention(data, other, sinks);
 }
 
 // Largest |got - exact| / bound; NaN counts as infinite. `bf16_weights`: the backend rounds softmax weights

@@ -235,6 +235,105 @@ TEST(Attention, QueriesAreRoundedWhereDocumented) {
   }
 }
 
+// Blocks of a drafter: rows see each other both ways, and a window of the context that starts per row or per
+// block; positions before first_key do not exist. 128/128 heads.
+std::vector<AttentionCase> block_cases(Random& random, int count) {
+  std::vector<AttentionCase> cases;
+  for (int i = 0; i < count; ++i) {
+    constexpr int kHeads[][2] = {{4, 2}, {8, 1}, {16, 2}, {2, 2}};
+    const auto& heads = kHeads[uniform_int(random, 0, 3)];
+    AttentionCase c{.q_heads = heads[0],
+                    .kv_heads = heads[1],
+                    .qk_dim = 128,
+                    .v_dim = 128,
+                    .window = uniform_int(random, 0, 3) == 0 ? 0 : uniform_int(random, 8, 300),
+                    .sinks = uniform_int(random, 0, 2) > 0,
+                    .page_size = kPageSizes[uniform_int(random, 0, 6)],
+                    .dtype = kDTypes[uniform_int(random, 0, 2)],
+                    .value_scale = 0.612f};
+    c.bidirectional = true;
+    c.per_anchor = uniform_int(random, 0, 1) == 1;
+    c.first_key = uniform_int(random, 0, 2) == 0 ? uniform_int(random, 1, 90) : 0;
+    const int spans = uniform_int(random, 1, 4);
+    for (int s = 0; s < spans; ++s) {
+      const int rows = uniform_int(random, 0, 4) == 0 ? uniform_int(random, 1, 70) : 8;
+      c.spans.push_back({rows + uniform_int(random, 0, 400), rows});
+    }
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+TEST(AttentionBlock, EveryBackendFollowsTheMask) {
+  Random random(20);
+  const std::unique_ptr<Ops> reference = make_reference_ops();
+  double worst = 0;
+  for (const AttentionCase& c : block_cases(random, 60)) {
+    worst = std::max(worst, check(c, random));
+    const AttentionData data(c, random);
+    const ExactAttention exact = exact_attention(data);
+    const std::vector<float> got = FilledCache(*reference, data).attend();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], exact.out[i], 4e-7 * (std::fabs(exact.out[i]) + 1)) << describe(c);
+    }
+  }
+  RecordProperty("worst_ratio", std::to_string(worst));
+}
+
+// A block's bits, alone or among others, on any threads and pages.
+TEST(AttentionBlock, DoesNotDependOnTheBatch) {
+  Random random(21);
+  for (const AttentionCase& c : block_cases(random, 12)) {
+    const AttentionData data(c, random);
+    for (std::size_t level = 0; level < cpu_ops().size(); ++level) {
+      const FilledCache cache(*cpu_ops()[level], data);
+      const std::vector<float> whole = cache.attend();
+      std::size_t begin = 0;
+      for (std::size_t s = 0; s < c.spans.size(); ++s) {
+        const std::vector<float> alone = cache.attend_part(s, 0, c.spans[s].rows);
+        ASSERT_EQ(std::memcmp(alone.data(), whole.data() + begin, alone.size() * sizeof(float)), 0)
+            << describe(c);
+        begin += alone.size();
+      }
+      for (const int threads : {1, 3}) {
+        ASSERT_EQ(FilledCache(*cpu_ops(threads)[level], data, 2).attend(), whole) << describe(c);
+      }
+    }
+  }
+}
+
+// A causal mask, a window one key off, and the other reading of the window must not fit into the bounds.
+TEST(AttentionControl, BlockMasksShow) {
+  Random random(22);
+  for (const KvDType dtype : kDTypes) {
+    AttentionCase c{.q_heads = 4,
+                    .kv_heads = 2,
+                    .qk_dim = 128,
+                    .v_dim = 128,
+                    .window = 64,
+                    .sinks = true,
+                    .dtype = dtype,
+                    .spans = {{300, 8}, {128, 8}}};
+    c.bidirectional = true;
+    const AttentionData data(c, random);
+    std::vector<AttentionCase> wrong(5, c);
+    wrong[0].bidirectional = false;
+    wrong[1].per_anchor = true;
+    wrong[2].window = 63;
+    wrong[3].window = 65;
+    wrong[4].first_key = 70;  // of the second span
+    for (const Backend& backend : attention_backends()) {
+      const std::vector<float> got = FilledCache(*backend.ops, data).attend();
+      const bool bf16 = rounds_to_bf16(backend);
+      EXPECT_LE(worst_ratio(got, exact_attention(data), bf16), 1.0);
+      for (const AttentionCase& other : wrong) {
+        EXPECT_GT(worst_ratio(got, exact_attention(data, other, data.sinks), bf16), 3.0)
+            << kv_dtype_name(dtype);
+      }
+    }
+  }
+}
+
 // C46: sinks that are dropped, and windows that are one key off, must not fit into the bounds.
 TEST(AttentionControl, SinksAndWindowEdgesShow) {
   Random random(9);
@@ -305,32 +404,60 @@ TEST(AttentionInvariance, RowsDoNotDependOnTheBatch) {
   }
 }
 
-// A key that is not finite is seen by the rows after it, and by no row before it; a value neither by other
-// sequences. (A value does reach earlier rows of the same step: zero weights are multiplied with it.)
-TEST(AttentionInvariance, NonFiniteTokensStayInTheirSequence) {
+// Keys and values that are not finite (a draft that will be rejected) are seen by the rows after them: no row
+// before them changes a bit, in the same step, tile and page, and no other sequence does.
+TEST(AttentionInvariance, NonFiniteTokensStayBehindTheirPosition) {
   Random random(11);
   for (const KvDType dtype : kDTypes) {
     for (const int page : {16, 7}) {
-      const AttentionCase c{.page_size = page, .dtype = dtype, .spans = {{40, 40}, {30, 30}}};
-      const AttentionData clean(c, random);
-      const std::size_t width = clean.width();
-      const std::size_t row = 8 * 128;
-      for (const bool value : {false, true}) {
-        AttentionData poisoned = clean;
-        poisoned.tokens[0][20 * width + 8 * 192 + (value ? 192 : 0) + 5] = std::nanf("");
-        for (Ops* ops : cpu_ops()) {
-          const std::vector<float> a = FilledCache(*ops, clean).attend();
-          const std::vector<float> b = FilledCache(*ops, poisoned).attend();
-          EXPECT_EQ(std::memcmp(a.data() + 40 * row, b.data() + 40 * row, 30 * row * 4), 0) << describe(c);
-          if (!value) {
-            EXPECT_EQ(std::memcmp(a.data(), b.data(), 20 * row * 4), 0) << describe(c);
-          }
-          for (std::size_t i = 20; i < 40; ++i) {
-            ASSERT_TRUE(std::isnan(b[i * row + 5]))
-                << "row " << i << " value " << value << " " << describe(c);
+      for (const Mask& mask : {kMasks[0], kMasks[3]}) {
+        const AttentionCase c{.window = mask.window,
+                              .sinks = mask.sinks,
+                              .page_size = page,
+                              .dtype = dtype,
+                              .spans = {{40, 40}, {30, 30}}};
+        const AttentionData clean(c, random);
+        const std::size_t width = clean.width();
+        const std::size_t row = 8 * 128;
+        for (const float bad : {std::nanf(""), HUGE_VALF}) {
+          for (const bool value : {false, true}) {
+            AttentionData poisoned = clean;
+            poisoned.tokens[0][20 * width + 8 * 192 + (value ? 192 : 0) + 5] = bad;
+            for (Ops* ops : cpu_ops()) {
+              const std::vector<float> a = FilledCache(*ops, clean).attend();
+              const std::vector<float> b = FilledCache(*ops, poisoned).attend();
+              EXPECT_EQ(std::memcmp(a.data() + 40 * row, b.data() + 40 * row, 30 * row * 4), 0)
+                  << describe(c);
+              EXPECT_EQ(std::memcmp(a.data(), b.data(), 20 * row * 4), 0)
+                  << describe(c) << " value " << value;
+              for (std::size_t i = 20; i < 40; ++i) {
+                ASSERT_FALSE(std::isfinite(b[i * row + 5]))
+                    << "row " << i << " value " << value << " " << describe(c);
+              }
+            }
           }
         }
       }
+    }
+  }
+}
+
+// The same at the old end: a value that left the window of later rows, while earlier rows of the step see it.
+TEST(AttentionInvariance, NonFiniteTokensLeaveWithTheWindow) {
+  Random random(23);
+  for (const KvDType dtype : kDTypes) {
+    const AttentionCase c{.window = 20, .page_size = 16, .dtype = dtype, .spans = {{60, 30}}};
+    const AttentionData clean(c, random);
+    AttentionData poisoned = clean;
+    poisoned.tokens[0][25 * clean.width() + 8 * 192 + 192 + 5] = std::nanf("");
+    const std::size_t row = 8 * 128;
+    for (Ops* ops : cpu_ops()) {
+      const std::vector<float> a = FilledCache(*ops, clean).attend();
+      const std::vector<float> b = FilledCache(*ops, poisoned).attend();
+      // Rows 30 .. 44 see position 25, rows 45 .. 59 do not.
+      for (std::size_t r = 0; r < 15; ++r) EXPECT_TRUE(std::isnan(b[r * row + 5])) << r;
+      EXPECT_EQ(std::memcmp(a.data() + 15 * row, b.data() + 15 * row, 15 * row * 4), 0)
+          << kv_dtype_name(dtype);
     }
   }
 }

@@ -80,6 +80,73 @@ TEST(RmsNorm, RowsAreIndependent) {
   }
 }
 
+// Norm of single heads inside wider rows: the bits of the plain norm on each head, nothing else touched.
+TEST(RmsNorm, HeadsOfAFusedRow) {
+  Random random(4);
+  const std::unique_ptr<Ops> reference = make_reference_ops();
+  std::vector<Ops*> backends = {reference.get()};
+  for (const Backend& backend : cpu_backends()) backends.push_back(backend.ops);
+  for (const int width : {128, 40}) {
+    for (const int heads : {0, 1, 3}) {
+      const auto w = static_cast<std::size_t>(width);
+      const std::size_t row = 5 * w + 7;
+      const int rows = 37;
+      const std::vector<float> before = normal_values(random, rows * row, 2.0f);
+      const std::vector<float> weight = normal_values(random, w, 1.0f);
+      for (Ops* ops : backends) {
+        std::vector<float> got = before;
+        ops->rms_norm_heads(got.data() + w, row, rows, heads, weight, 1e-6f);
+        std::vector<float> expected = before;
+        for (int r = 0; r < rows; ++r) {
+          for (int h = 1; h <= heads; ++h) {
+            float* head =
+                expected.data() + static_cast<std::size_t>(r) * row + static_cast<std::size_t>(h) * w;
+            ops->rms_norm(head, 1, weight, 1e-6f, head);
+          }
+        }
+        EXPECT_EQ(got, expected) << ops->name();
+      }
+    }
+  }
+}
+
+TEST(BestTokens, LargestLowestOnTiesWithItsProbability) {
+  Random random(5);
+  const std::unique_ptr<Ops> reference = make_reference_ops();
+  std::vector<Ops*> backends = {reference.get()};
+  for (const Backend& backend : cpu_backends()) backends.push_back(backend.ops);
+  for (const int count : {1, 5, 15, 16, 17, 100, 4096, 4111}) {
+    const int rows = 6;
+    const std::size_t stride = static_cast<std::size_t>(count) + 9;
+    std::vector<float> logits = normal_values(random, rows * stride, 3.0f);
+    // Padding columns would win if they were read.
+    for (std::size_t r = 0; r < rows; ++r)
+      std::fill(logits.begin() + static_cast<std::ptrdiff_t>(r * stride) + count,
+                logits.begin() + static_cast<std::ptrdiff_t>((r + 1) * stride), r == 3 ? NAN : 1e30f);
+    // Ties: the last column and one before it.
+    logits[stride + static_cast<std::size_t>(count) - 1] = 50.0f;
+    logits[stride + static_cast<std::size_t>(count / 3)] = 50.0f;
+    logits[2 * stride + static_cast<std::size_t>(count / 2)] = -200.0f;
+    logits[4 * stride + static_cast<std::size_t>(count) - 1] = count % 2 == 0 ? NAN : INFINITY;
+    logits[5 * stride] = -INFINITY;
+    for (Ops* ops : backends) {
+      std::vector<std::int32_t> ids(rows, -1);
+      std::vector<float> p(rows, -1.0f);
+      ops->best_tokens(logits.data(), stride, rows, count, ids.data(), p.data());
+      for (std::size_t r = 0; r < 4; ++r) {
+        const float* row = logits.data() + r * stride;
+        const float* best = std::max_element(row, row + count);
+        double total = 0;
+        for (int i = 0; i < count; ++i) total += std::exp(static_cast<double>(row[i]) - *best);
+        EXPECT_EQ(ids[r], best - row) << ops->name() << " " << count;
+        EXPECT_NEAR(p[r] * total, 1.0, 3e-6) << ops->name() << " " << count;
+      }
+      EXPECT_TRUE(std::isnan(p[4])) << ops->name() << " " << count;
+      EXPECT_TRUE(std::isnan(p[5])) << ops->name() << " " << count;
+    }
+  }
+}
+
 // C48: the rotation of queries and keys at positions up to the longest context, both thetas, with fp32
 // angles; the dims behind the rotated ones keep their bits.
 TEST(Rope, RotatesQueriesAndKeysAtAllPositions) {
@@ -110,7 +177,7 @@ TEST(Rope, RotatesQueriesAndKeysAtAllPositions) {
           pages.back() = 0;
           std::vector<float> qkv = before;
           const SequenceRows rows{0, 1, position, pages};
-          ops->rope_and_store_kv(qkv.data(), {&rows, 1}, spec, {dims, cos, sin}, 0.707f, *kv);
+          ops->rope_and_store_kv(qkv.data(), width, {&rows, 1}, spec, {dims, cos, sin}, 0.707f, *kv);
           for (std::size_t h = 0; h < 4; ++h) {
             const float* a = before.data() + h * 192;
             const float* got = qkv.data() + h * 192;

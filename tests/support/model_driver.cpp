@@ -44,7 +44,7 @@ int ModelDriver::add_sequence() {
 
 std::vector<float> ModelDriver::step(const std::vector<int>& sequences,
                                      const std::vector<std::vector<std::int32_t>>& tokens,
-                                     const TargetModel::Tap& tap) {
+                                     const TapRows& taps) {
   std::vector<std::int32_t> flat;
   std::vector<SequenceRows> full;
   std::vector<SequenceRows> window;
@@ -66,7 +66,7 @@ std::vector<float> ModelDriver::step(const std::vector<int>& sequences,
   std::vector<std::int32_t> rows(flat.size());
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int32_t>(i);
   std::vector<float> logits(flat.size() * static_cast<std::size_t>(vocab()));
-  model_->forward({flat, full, window, rows}, *kv_, logits, tap);
+  model_->forward({flat, full, window, rows, taps}, *kv_, logits);
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     SequencePages& pages = *sequences_[static_cast<std::size_t>(sequences[i])];
     const std::vector<std::int32_t> before(pages.window_pages().begin(), pages.window_pages().end());

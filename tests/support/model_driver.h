@@ -27,8 +27,7 @@ class ModelDriver {
 
   // One ragged step: tokens[i] go to sequences[i]. Logits of every row, [rows, vocab].
   std::vector<float> step(const std::vector<int>& sequences,
-                          const std::vector<std::vector<std::int32_t>>& tokens,
-                          const TargetModel::Tap& tap = nullptr);
+                          const std::vector<std::vector<std::int32_t>>& tokens, const TapRows& taps = {});
 
   // Greedy continuation of a prompt prefilled in chunks.
   std::vector<std::int32_t> greedy(std::span<const std::int32_t> prompt, int count, int chunk);

@@ -13,8 +13,9 @@ constexpr int kQueriesPerTask = 64;
 // busy.
 constexpr int kSplitRows = 16;
 
-std::int64_t first_visible(std::int64_t position, int window) {
-  return window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0;
+// Keys that any of the rows [row, row + rows) sees: both ends of a row's range grow with the row.
+KeyRange visible_to_any(const AttentionSpec& spec, const SequenceRows& sequence, int row, int rows) {
+  return {visible_keys(spec, sequence, row).first, visible_keys(spec, sequence, row + rows - 1).last};
 }
 
 }  // namespace
@@ -31,19 +32,18 @@ struct AttentionRunner::Context {
 AttentionRunner::AttentionRunner(const CpuKernels& kernels, ThreadPool& pool)
     : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {}
 
-void AttentionRunner::rope_and_store(float* qkv, std::span<const SequenceRows> sequences,
-                                     const AttentionSpec& spec, const RopeTable& rope, float value_scale,
-                                     CpuKv& kv) {
+void AttentionRunner::rope_and_store(float* qkv, std::size_t row_width,
+                                     std::span<const SequenceRows> sequences, const AttentionSpec& spec,
+                                     const RopeTable& rope, float value_scale, CpuKv& kv) {
   const int k_offset = spec.q_heads * spec.qk_dim;
   const int v_offset = k_offset + spec.kv_heads * spec.qk_dim;
-  const auto width = static_cast<std::size_t>(v_offset + spec.kv_heads * spec.v_dim);
   const auto half = static_cast<std::size_t>(rope.dims / 2);
   const auto page_size = static_cast<std::int64_t>(kv.spec().page_size);
   const auto widest = static_cast<std::size_t>(std::max(spec.qk_dim, spec.v_dim));
   for (const SequenceRows& sequence : sequences) {
     pool_.for_each(sequence.rows, 8, [&](std::int64_t r, int worker) {
       const auto row = static_cast<std::size_t>(sequence.row_begin + r);
-      float* x = qkv + row * width;
+      float* x = qkv + row * row_width;
       kernels_.rope(x, spec.q_heads + spec.kv_heads, spec.qk_dim, rope.cos.data() + row * half,
                     rope.sin.data() + row * half, rope.dims);
       const std::int64_t position = sequence.position + r;
@@ -71,10 +71,9 @@ void AttentionRunner::plan(std::span<const SequenceRows> sequences, const Attent
         task.head = head;
         task.row = row;
         task.rows = std::min(rows_per_task, sequence.rows - row);
-        const std::int64_t first = first_visible(sequence.position + row, spec.window);
-        const std::int64_t last = sequence.position + row + task.rows;
-        task.chunk_begin = first / kChunkKeys;
-        task.chunk_end = (last + kChunkKeys - 1) / kChunkKeys;
+        const KeyRange keys = visible_to_any(spec, sequence, row, task.rows);
+        task.chunk_begin = keys.first / kChunkKeys;
+        task.chunk_end = (keys.last + kChunkKeys - 1) / kChunkKeys;
         if (sequence.rows > kSplitRows || task.chunk_end - task.chunk_begin == 1) {
           tasks_.push_back(task);
           continue;
@@ -147,18 +146,16 @@ void AttentionRunner::run_task(const Context& context, const Task& task, int wor
   float* sum = running + count;
   float* acc = running + 2 * count;
 
-  const std::int64_t block_first = first_visible(sequence.position + task.row, spec.window);
-  const std::int64_t block_last = sequence.position + task.row + task.rows;
+  const KeyRange any = visible_to_any(spec, sequence, task.row, task.rows);
   CpuKv::ChunkTiles tiles;
   for (std::int64_t index = task.chunk_begin; index < task.chunk_end; ++index) {
     const std::int64_t base = index * kChunkKeys;
     for (int m = 0; m < queries; ++m) {
-      const std::int64_t position = sequence.position + task.row + m / group;
-      first[m] = static_cast<std::int32_t>(
-          std::clamp<std::int64_t>(first_visible(position, spec.window) - base, 0, kChunkKeys));
-      last[m] = static_cast<std::int32_t>(std::clamp<std::int64_t>(position + 1 - base, 0, kChunkKeys));
+      const KeyRange keys = visible_keys(spec, sequence, task.row + m / group);
+      first[m] = static_cast<std::int32_t>(std::clamp<std::int64_t>(keys.first - base, 0, kChunkKeys));
+      last[m] = static_cast<std::int32_t>(std::clamp<std::int64_t>(keys.last - base, 0, kChunkKeys));
     }
-    context.kv.read_chunk(kernels_, sequence.pages, base, block_first, block_last, task.head, tiles_buffer,
+    context.kv.read_chunk(kernels_, sequence.pages, base, any.first, any.last, task.head, tiles_buffer,
                           tiles);
     chunk.tiles = tiles.tiles;
     chunk.k_tiles = tiles.k;

@@ -9,7 +9,6 @@ namespace mimo {
 namespace {
 
 constexpr std::uint16_t kBf16Nan = 0x7FC0;
-constexpr int kMaxHeadWidth = 512;  // sizes the token buffers on the stack of gather_tile
 
 }  // namespace
 

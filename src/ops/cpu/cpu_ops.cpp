@@ -103,6 +103,17 @@ class CpuOps final : public Ops {
     });
   }
 
+  void rms_norm_heads(float* x, std::size_t row_width, int rows, int heads, std::span<const float> weight,
+                      float eps) override {
+    const std::size_t width = weight.size();
+    pool_.for_each(rows, 16, [&](std::int64_t r, int) {
+      for (int h = 0; h < heads; ++h) {
+        float* head = x + static_cast<std::size_t>(r) * row_width + static_cast<std::size_t>(h) * width;
+        kernels_.rms_norm(head, static_cast<std::int64_t>(width), weight.data(), eps, head);
+      }
+    });
+  }
+
   void linear(const float* x, int rows, const Matrix& weight, float* y, Store store) override {
     const PackedPanels& panels = own(weight).panels();
     const ActRows act =
@@ -115,9 +126,10 @@ class CpuOps final : public Ops {
     run_gemm(args, rows, y);
   }
 
-  void rope_and_store_kv(float* qkv, std::span<const SequenceRows> sequences, const AttentionSpec& spec,
-                         const RopeTable& rope, float value_scale, KvStore& kv) override {
-    attention_.rope_and_store(qkv, sequences, spec, rope, value_scale, dynamic_cast<CpuKv&>(kv));
+  void rope_and_store_kv(float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
+                         const AttentionSpec& spec, const RopeTable& rope, float value_scale,
+                         KvStore& kv) override {
+    attention_.rope_and_store(qkv, row_width, sequences, spec, rope, value_scale, dynamic_cast<CpuKv&>(kv));
   }
 
   void attention(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
@@ -148,6 +160,14 @@ class CpuOps final : public Ops {
     dense_ids_.assign(static_cast<std::size_t>(rows), 0);
     dense_weights_.assign(static_cast<std::size_t>(rows), 1.0f);
     mlps_.run(x, rows, own_bank, 1, dense_ids_.data(), dense_weights_.data(), y);
+  }
+
+  void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
+                   float* probabilities) override {
+    pool_.for_each(rows, 1, [&](std::int64_t r, int) {
+      kernels_.best_token(logits + static_cast<std::size_t>(r) * row_width, count, ids + r,
+                          probabilities + r);
+    });
   }
 
  private:

@@ -77,6 +77,9 @@ std::size_t gemm_scratch_bytes(const PanelShape& shape, int rows);
 inline constexpr int kChunkKeys = 256;
 inline constexpr int kTileKeys = 16;
 
+// Widest K or V head; sizes buffers on the stack.
+inline constexpr int kMaxHeadWidth = 512;
+
 // One chunk of keys for `queries` query rows that share a KV head.
 struct AttentionChunk {
   int queries = 0;
@@ -113,6 +116,9 @@ struct CpuKernels {
   void (*gemm)(const GemmArgs& args);
 
   void (*rms_norm)(const float* x, std::int64_t width, const float* weight, float eps, float* out);
+
+  // First of the largest of `count` logits, and 1 / sum exp(x - largest); NaN when a logit is not finite.
+  void (*best_token)(const float* x, std::int64_t count, std::int32_t* id, float* probability);
 
   // Rotates the leading dims of `heads` heads, `stride` floats apart.
   void (*rope)(float* x, int heads, int stride, const float* cos, const float* sin, int dims);

@@ -192,6 +192,14 @@ class ReferenceOps final : public Ops {
     }
   }
 
+  void rms_norm_heads(float* x, std::size_t row_width, int rows, int heads, std::span<const float> weight,
+                      float eps) override {
+    for (int r = 0; r < rows; ++r) {
+      float* row = x + static_cast<std::size_t>(r) * row_width;
+      rms_norm(row, heads, weight, eps, row);
+    }
+  }
+
   void linear(const float* x, int rows, const Matrix& weight, float* y, Store store) override {
     if (store == Store::kOverwrite) {
       multiply(x, rows, own(weight), y);
@@ -202,16 +210,16 @@ class ReferenceOps final : public Ops {
     for (std::size_t i = 0; i < product.size(); ++i) y[i] += product[i];
   }
 
-  void rope_and_store_kv(float* qkv, std::span<const SequenceRows> sequences, const AttentionSpec& spec,
-                         const RopeTable& rope, float value_scale, KvStore& kv) override {
+  void rope_and_store_kv(float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
+                         const AttentionSpec& spec, const RopeTable& rope, float value_scale,
+                         KvStore& kv) override {
     auto& store = dynamic_cast<ReferenceKv&>(kv);
-    const int width = (spec.q_heads + spec.kv_heads) * spec.qk_dim + spec.kv_heads * spec.v_dim;
     const auto half = static_cast<std::size_t>(rope.dims / 2);
     std::vector<float> value(static_cast<std::size_t>(spec.v_dim));
     for (const SequenceRows& sequence : sequences) {
       for (int r = 0; r < sequence.rows; ++r) {
         const auto row = static_cast<std::size_t>(sequence.row_begin + r);
-        float* q = qkv + row * static_cast<std::size_t>(width);
+        float* q = qkv + row * row_width;
         const float* cos = rope.cos.data() + row * half;
         const float* sin = rope.sin.data() + row * half;
         for (int h = 0; h < spec.q_heads + spec.kv_heads; ++h)
@@ -237,16 +245,14 @@ class ReferenceOps final : public Ops {
     for (const SequenceRows& sequence : sequences) {
       for (int r = 0; r < sequence.rows; ++r) {
         const auto row = static_cast<std::size_t>(sequence.row_begin + r);
-        const std::int64_t position = sequence.position + r;
-        const std::int64_t first =
-            spec.window > 0 ? std::max<std::int64_t>(0, position - spec.window + 1) : 0;
+        const KeyRange keys = visible_keys(spec, sequence, r);
         for (int h = 0; h < spec.q_heads; ++h) {
           const float* q = qkv + row * row_width + static_cast<std::size_t>(h * spec.qk_dim);
           const bool sink = !spec.sinks.empty();
           scores.clear();
           double top =
               sink ? spec.sinks[static_cast<std::size_t>(h)] : -std::numeric_limits<double>::infinity();
-          for (std::int64_t j = first; j <= position; ++j) {
+          for (std::int64_t j = keys.first; j < keys.last; ++j) {
             const float* k = store.key(sequence.pages, j, h / group);
             double dot = 0;
             for (int d = 0; d < spec.qk_dim; ++d) dot += static_cast<double>(q[d]) * k[d];
@@ -256,8 +262,8 @@ class ReferenceOps final : public Ops {
           double total =
               sink ? std::exp(static_cast<double>(spec.sinks[static_cast<std::size_t>(h)]) - top) : 0.0;
           std::fill(sum.begin(), sum.end(), 0.0);
-          for (std::int64_t j = first; j <= position; ++j) {
-            const double p = std::exp(scores[static_cast<std::size_t>(j - first)] - top);
+          for (std::int64_t j = keys.first; j < keys.last; ++j) {
+            const double p = std::exp(scores[static_cast<std::size_t>(j - keys.first)] - top);
             total += p;
             const float* v = store.value(sequence.pages, j, h / group);
             for (int d = 0; d < spec.v_dim; ++d) sum[static_cast<std::size_t>(d)] += p * v[d];
@@ -301,6 +307,22 @@ class ReferenceOps final : public Ops {
     const auto& own_bank = dynamic_cast<const ReferenceMlpBank&>(bank);
     const std::int64_t hidden = own_bank.mlps.front().down.rows();
     for (int r = 0; r < rows; ++r) add_mlp(x + r * hidden, own_bank.mlps.front(), 1.0f, y + r * hidden);
+  }
+
+  void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
+                   float* probabilities) override {
+    for (int r = 0; r < rows; ++r) {
+      const float* row = logits + static_cast<std::size_t>(r) * row_width;
+      const float* best = std::max_element(row, row + count);
+      double total = 0;
+      bool finite = true;
+      for (int i = 0; i < count; ++i) {
+        finite = finite && std::isfinite(row[i]);
+        total += std::exp(static_cast<double>(row[i]) - *best);
+      }
+      ids[r] = finite ? static_cast<std::int32_t>(best - row) : 0;
+      probabilities[r] = finite ? static_cast<float>(1.0 / total) : std::numeric_limits<float>::quiet_NaN();
+    }
   }
 };
 

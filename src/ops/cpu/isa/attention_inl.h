@@ -48,6 +48,9 @@ struct Bf16DotTiles {
       }
     }
   }
+  static std::ptrdiff_t value_index(int key, int d, int v_dim) {
+    return (static_cast<std::ptrdiff_t>(key / 2) * v_dim + d) * 2 + key % 2;
+  }
   static void store_query(Query* to, F x) { store_bf16(to, x); }
 };
 
@@ -92,6 +95,9 @@ struct Bf16WideTiles {
       }
     }
   }
+  static std::ptrdiff_t value_index(int key, int d, int v_dim) {
+    return (static_cast<std::ptrdiff_t>(key / 2) * v_dim + d) * 2 + key % 2;
+  }
   static void store_query(Query* to, F x) { f_store(to, x); }
 };
 
@@ -118,6 +124,9 @@ struct F32Tiles {
         acc[m][1] = f_fma(v1, w, acc[m][1]);
       }
     }
+  }
+  static std::ptrdiff_t value_index(int key, int d, int v_dim) {
+    return static_cast<std::ptrdiff_t>(key) * v_dim + d;
   }
   static void store_query(Query* to, F x) { f_store(to, x); }
 };
@@ -207,6 +216,43 @@ void softmax_row(const AttentionChunk& chunk, int query, const float* s, typenam
   chunk.sum[query] = f_hsum(sum);
 }
 
+inline bool all_finite(const float* x, int count) {
+  F poison = f_zero();
+  for (int i = 0; i < count; i += 16) poison = f_fma(f_load(x + i), f_zero(), poison);
+  return f_hsum(poison) == 0.0f;
+}
+
+// Weighted sum of one query over exactly the keys it sees: those that share a tile with them are cut out.
+template <class Tiles>
+__attribute__((noinline)) void sum_visible(const AttentionChunk& chunk, int query,
+                                           typename Tiles::Query* weights, PvFunction pv) {
+  using Stored = typename Tiles::Stored;
+  const int first = chunk.first[query];
+  const int last = chunk.last[query];
+  const int first_tile = first / kTileKeys;
+  const int last_tile = (last + kTileKeys - 1) / kTileKeys;
+  const void* tiles[kChunkKeys / kTileKeys];
+  for (int t = first_tile; t < last_tile; ++t) tiles[t] = chunk.v_tiles[t];
+  Stored edges[2][kTileKeys * kMaxHeadWidth];
+  for (const int t : {first_tile, last_tile - 1}) {
+    if (t * kTileKeys >= first && (t + 1) * kTileKeys <= last) continue;
+    Stored* edge = edges[t == first_tile ? 0 : 1];
+    __builtin_memcpy(edge, chunk.v_tiles[t],
+                     static_cast<std::size_t>(kTileKeys * chunk.v_dim) * sizeof(Stored));
+    for (int key = 0; key < kTileKeys; ++key) {
+      const int at = t * kTileKeys + key;
+      if (at >= first && at < last) continue;
+      weights[at] = 0;  // an FP8 scale may have made it NaN
+      for (int d = 0; d < chunk.v_dim; ++d) edge[Tiles::value_index(key, d, chunk.v_dim)] = 0;
+    }
+    tiles[t] = edge;
+  }
+  for (int column = 0; column < chunk.v_dim; column += 32) {
+    pv(weights, tiles, first_tile, last_tile, chunk.v_dim, column,
+       chunk.out + static_cast<std::ptrdiff_t>(query) * chunk.v_dim);
+  }
+}
+
 template <class Tiles>
 void attend_chunk(const AttentionChunk& chunk) {
   using Query = typename Tiles::Query;
@@ -274,6 +320,13 @@ void attend_chunk(const AttentionChunk& chunk) {
       table.pv[rows - 1](weights + static_cast<std::size_t>(begin) * kChunkKeys, chunk.v_tiles, first, last,
                          chunk.v_dim, column, chunk.out + static_cast<std::ptrdiff_t>(begin) * chunk.v_dim);
     }
+  }
+
+  // A key that a query does not see weighs zero, but zero times a value that is not finite is not zero.
+  for (int m = 0; m < chunk.queries; ++m) {
+    if (chunk.first[m] >= chunk.last[m]) continue;
+    if (all_finite(chunk.out + static_cast<std::ptrdiff_t>(m) * chunk.v_dim, chunk.v_dim)) continue;
+    sum_visible<Tiles>(chunk, m, weights + static_cast<std::size_t>(m) * kChunkKeys, table.pv[0]);
   }
 }
 

@@ -130,6 +130,37 @@ inline void rms_norm(const float* x, std::int64_t width, const float* weight, fl
   for (std::int64_t i = whole; i < width; ++i) out[i] = x[i] * scale * weight[i];
 }
 
+inline void best_token(const float* x, std::int64_t count, std::int32_t* id, float* probability) {
+  const std::int64_t whole = count / 16 * 16;
+  // A tail repeats the row's last logit, which changes no maximum.
+  float tail[16];
+  for (std::int64_t i = 0; i < 16; ++i) tail[i] = x[whole + i < count ? whole + i : count - 1];
+  F top = f_load(tail);
+  F poison = f_mul(top, f_zero());
+  for (std::int64_t i = 0; i < whole; i += 16) {
+    const F v = f_load(x + i);
+    top = f_max(top, v);
+    poison = f_fma(v, f_zero(), poison);
+  }
+  const float largest = f_hmax(top);
+  if (!(f_hsum(poison) == 0.0f)) {
+    *id = 0;
+    *probability = __builtin_nanf("");
+    return;
+  }
+  std::int64_t best = 0;
+  while (x[best] != largest) ++best;
+  *id = static_cast<std::int32_t>(best);
+  F sum = f_zero();
+  const F shift = f_set(largest);
+  for (std::int64_t i = 0; i < whole; i += 16) sum = f_add(sum, f_exp(f_sub(f_load(x + i), shift)));
+  float lanes[16];
+  f_store(lanes, f_exp(f_sub(f_load(tail), shift)));
+  float total = f_hsum(sum);
+  for (std::int64_t i = whole; i < count; ++i) total += lanes[i - whole];
+  *probability = 1.0f / total;
+}
+
 inline void rope(float* x, int heads, int stride, const float* cos, const float* sin, int dims) {
   const int half = dims / 2;
   for (int h = 0; h < heads; ++h) {

@@ -592,15 +592,41 @@ void gemm_direct(const GemmArgs& args) {
   }
 }
 
-// Copies `rows` rows of 4-byte units into tile order.
+// Copies `rows` rows of 4-byte units into tile order [units][rows], 4 x 4 units at a time. Every task does this
+// anew, so that with few rows it counts beside the multiplications.
 inline void interleave(const void* from, std::size_t stride, const std::int32_t* gather, int first, int rows,
                        std::size_t units, void* to) {
   auto* out = static_cast<std::uint32_t*>(to);
-  for (int m = 0; m < rows; ++m) {
-    const auto source = static_cast<std::size_t>(gather != nullptr ? gather[first + m] : first + m);
-    const std::uint32_t* row = static_cast<const std::uint32_t*>(from) + source * stride;
-    for (std::size_t i = 0; i < units; ++i)
-      out[i * static_cast<std::size_t>(rows) + static_cast<std::size_t>(m)] = row[i];
+  const auto height = static_cast<std::size_t>(rows);
+  const auto row = [&](std::size_t m) {
+    const auto source = static_cast<std::size_t>(gather != nullptr ? gather[first + static_cast<int>(m)]
+                                                                   : first + static_cast<int>(m));
+    return static_cast<const std::uint32_t*>(from) + source * stride;
+  };
+  std::size_t m = 0;
+  for (; m + 4 <= height; m += 4) {
+    const std::uint32_t* source[4] = {row(m), row(m + 1), row(m + 2), row(m + 3)};
+    std::size_t i = 0;
+    for (; i + 4 <= units; i += 4) {
+      __m128i v[4];
+      for (int r = 0; r < 4; ++r) v[r] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source[r] + i));
+      const __m128i low01 = _mm_unpacklo_epi32(v[0], v[1]);
+      const __m128i low23 = _mm_unpacklo_epi32(v[2], v[3]);
+      const __m128i high01 = _mm_unpackhi_epi32(v[0], v[1]);
+      const __m128i high23 = _mm_unpackhi_epi32(v[2], v[3]);
+      const __m128i unit[4] = {_mm_unpacklo_epi64(low01, low23), _mm_unpackhi_epi64(low01, low23),
+                               _mm_unpacklo_epi64(high01, high23), _mm_unpackhi_epi64(high01, high23)};
+      for (std::size_t u = 0; u < 4; ++u) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + (i + u) * height + m), unit[u]);
+      }
+    }
+    for (; i < units; ++i) {
+      for (std::size_t r = 0; r < 4; ++r) out[i * height + m + r] = source[r][i];
+    }
+  }
+  for (; m < height; ++m) {
+    const std::uint32_t* source = row(m);
+    for (std::size_t i = 0; i < units; ++i) out[i * height + m] = source[i];
   }
 }
 

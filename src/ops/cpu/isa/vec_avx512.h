@@ -13,9 +13,10 @@ namespace mimo::MIMO_ISA {
 using F = __m512;
 using I = __m512i;
 
-// Rows of a register tile. Integer tiles are 6 rows x 2 panels: 12 int32 sums, 12 fp32 sums and the operands
-// fit 32 registers, and 12 chains cover the dots' latency (5 cycles, 2 a cycle).
-inline constexpr int kRowsInteger = 6;
+// Rows of a register tile. Integer tiles are 8 rows x 2 panels: 16 int32 sums and the operands fit 32 registers
+// (the fp32 sums are touched once a group and may spill), 16 chains cover the dots' latency, and a verified block
+// of 8 rows reads each weight once. Against 6 rows: 5 to 35% faster from 7 to 512 rows.
+inline constexpr int kRowsInteger = 8;
 inline constexpr int kRowsFloat = 12;
 inline constexpr int kRowsQk = 8;
 inline constexpr int kRowsPv = 8;
