@@ -1,0 +1,368 @@
+#include "model/dflash.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "checkpoint/mask_embedding.h"
+#include "core/check.h"
+#include "model/rotation.h"
+
+namespace mimo {
+namespace {
+
+// Rows that are projected or multiplied by the head at a time: bounds the buffers of long prompts and of large
+// batches (a row of logits is 600 KB in the family).
+constexpr int kContextRows = 256;
+constexpr int kHeadRows = 64;
+
+}  // namespace
+
+// Pages of one request.
+class DFlashDrafter::Ring final : public DraftState {
+ public:
+  // `limit`: no position at or after it is ever given a slot.
+  Ring(DFlashDrafter& owner, std::vector<std::int32_t> pages, std::int64_t limit)
+      : owner_(owner), pages_(std::move(pages)), limit_(limit) {}
+  ~Ring() override { owner_.free_pages_.insert(owner_.free_pages_.end(), pages_.begin(), pages_.end()); }
+
+  // Gives the positions [begin, end) their slots; pages a ring's length before them are gone.
+  void reach(std::int64_t begin, std::int64_t end) {
+    MIMO_CHECK(end <= limit_, "position {} of a drafter state made for {}", end, limit_);
+    const auto size = static_cast<std::size_t>(owner_.options_.page_size);
+    for (auto page = static_cast<std::size_t>(begin) / size; page * size < static_cast<std::size_t>(end);
+         ++page) {
+      if (table_.size() <= page) table_.resize(page + 1, -1);
+      table_[page] = pages_[page % pages_.size()];
+      if (page >= pages_.size()) table_[page - pages_.size()] = -1;
+    }
+  }
+
+  SequenceRows rows(int row_begin, int count, std::int64_t position) const {
+    return {row_begin, count, position, table_, first_ < 0 ? position : first_};
+  }
+
+  // Takes note of committed rows [position, position + rows), the first `skipped` of which are not stored.
+  void advance(std::int64_t position, int rows, int skipped) {
+    MIMO_CHECK(first_ < 0 || position == end_, "observed position {} after {}", position, end_);
+    if (first_ < 0 || skipped > 0) first_ = position + skipped;
+    end_ = position + rows;
+  }
+  bool observed_to(std::int64_t position) const { return first_ < 0 || end_ == position; }
+
+ private:
+  DFlashDrafter& owner_;
+  std::vector<std::int32_t> pages_;
+  std::int64_t limit_;
+  std::vector<std::int32_t> table_;  // by position / page size; -1: no longer or not yet there
+  std::int64_t first_ = -1;          // oldest position that was stored; -1: none yet
+  std::int64_t end_ = 0;             // one past the newest observed position
+};
+
+DFlashDrafter::DFlashDrafter(const TargetModel& target, Ops& ops, DFlashConfig config, const Options& options)
+    : target_(target), ops_(ops), config_(std::move(config)), options_(options) {
+  const int layers = target.config().layers;
+  for (const int layer : config_.target_layer_ids) {
+    const bool post_norm = layer + 1 == layers && options.final_tap == FinalTap::kPostNorm;
+    taps_.push_back(post_norm ? layers + 1 : layer + 1);
+  }
+  if (options_.max_tokens <= 0) options_.max_tokens = target.config().max_positions;
+  if (options_.vocab <= 0) options_.vocab = target.config().vocab;
+}
+
+DFlashDrafter::~DFlashDrafter() = default;
+
+Result<std::unique_ptr<DFlashDrafter>> DFlashDrafter::load(const std::string& directory,
+                                                           const TargetModel& target, Ops& ops,
+                                                           const Options& options) {
+  Result<DFlashConfig> config = load_dflash_config(directory, target.config());
+  if (!config) return forward_error(config);
+  if (options.max_requests < 1 || options.page_size < 1 || options.vocab > target.config().vocab) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "DFlash drafter: max_requests {}, page_size {} and vocab {}: expected at least 1, at least 1 and "
+        "at most {}",
+        options.max_requests, options.page_size, options.vocab, target.config().vocab);
+  }
+  Result<std::vector<float>> mask = load_mask_embedding(directory, config->mask_token_id, config->hidden);
+  if (!mask) return forward_error(mask);
+  Result<DFlashWeights> weights = DFlashWeights::open(directory, *config);
+  if (!weights) return forward_error(weights);
+
+  std::unique_ptr<DFlashDrafter> drafter(new DFlashDrafter(target, ops, std::move(*config), options));
+  drafter->mask_ = std::move(*mask);
+  if (const Status ok = drafter->pack(*weights); !ok) return forward_error(ok);
+  if (const Status ok = drafter->make_pages(); !ok) return forward_error(ok);
+  return drafter;
+}
+
+Status DFlashDrafter::pack(DFlashWeights& weights) {
+  Status status;
+  const auto matrix = [&](const WeightView& view) -> std::unique_ptr<Matrix> {
+    if (!status) return nullptr;
+    Result<std::unique_ptr<Matrix>> packed = ops_.pack_matrix(view, MatrixUse::kProjection);
+    if (packed) return std::move(*packed);
+    status = forward_error(packed);
+    return nullptr;
+  };
+  fc_ = matrix(weights.fc);
+  context_kv_ = matrix(weights.context_kv);
+  hidden_norm_ = std::move(weights.hidden_norm);
+  final_norm_ = std::move(weights.norm);
+  for (DFlashLayerWeights& from : weights.layers) {
+    Layer layer;
+    layer.input_norm = std::move(from.input_norm);
+    layer.post_norm = std::move(from.post_norm);
+    layer.q_norm = std::move(from.q_norm);
+    layer.k_norm = std::move(from.k_norm);
+    layer.sinks = std::move(from.sinks);
+    layer.qkv = matrix(from.qkv);
+    layer.o_proj = matrix(from.o_proj);
+    if (!status) return status;
+    const MlpViews views{&from.gate, &from.up, &from.down};
+    Result<std::unique_ptr<MlpBank>> mlp = ops_.pack_mlps({&views, 1});
+    if (!mlp) return forward_error(mlp);
+    layer.mlp = std::move(*mlp);
+    layers_.push_back(std::move(layer));
+  }
+  return status;
+}
+
+Status DFlashDrafter::make_pages() {
+  const std::int64_t size = options_.page_size;
+  ring_pages_ = (options_.max_tokens + config_.block + size - 1) / size;
+  if (const int window = config_.widest_window(); window > 0) {
+    // The widest span in use: W positions before the anchor and the block, which may begin anywhere in a page.
+    ring_pages_ = std::min(ring_pages_, (window + config_.block + size - 1) / size + 1);
+  }
+  KvSpec spec;
+  spec.kv_heads = config_.kv_heads;
+  spec.qk_dim = config_.head_dim;
+  spec.v_dim = config_.head_dim;
+  spec.page_size = options_.page_size;
+  spec.pages = ring_pages_ * options_.max_requests;
+  spec.dtype = options_.kv;
+  for (Layer& layer : layers_) {
+    Result<std::unique_ptr<KvStore>> kv = ops_.make_kv(spec);
+    if (!kv) return tl::unexpected<Error>(kv.error().within("drafter KV cache"));
+    layer.kv = std::move(*kv);
+  }
+  for (std::int64_t page = spec.pages; page-- > 0;) free_pages_.push_back(static_cast<std::int32_t>(page));
+  return {};
+}
+
+std::size_t DFlashDrafter::weight_bytes() const {
+  std::size_t total = fc_->bytes() + context_kv_->bytes();
+  for (const Layer& layer : layers_) {
+    total += layer.qkv->bytes() + layer.o_proj->bytes() + layer.mlp->bytes();
+  }
+  return total;
+}
+
+std::size_t DFlashDrafter::state_bytes() const {
+  std::size_t total = 0;
+  for (const Layer& layer : layers_) total += layer.kv->bytes();
+  return total / static_cast<std::size_t>(options_.max_requests);
+}
+
+std::int64_t DFlashDrafter::first_needed(std::int64_t prompt_tokens) const {
+  const int window = config_.widest_window();
+  return window == 0 ? 0 : std::max<std::int64_t>(0, prompt_tokens - window - config_.block);
+}
+
+Result<std::unique_ptr<DraftState>> DFlashDrafter::open(std::int64_t max_tokens) {
+  if (max_tokens < 1 || max_tokens > options_.max_tokens) {
+    return fail(ErrorCode::kInvalidArgument, "drafter state for {} tokens: expected 1 to {}", max_tokens,
+                options_.max_tokens);
+  }
+  const std::int64_t size = options_.page_size;
+  const auto count =
+      static_cast<std::size_t>(std::min(ring_pages_, (max_tokens + config_.block + size - 1) / size));
+  if (count > free_pages_.size()) {
+    return fail(ErrorCode::kLimit, "drafter KV cache: {} pages are free, a request of {} tokens needs {}",
+                free_pages_.size(), max_tokens, count);
+  }
+  std::vector<std::int32_t> pages(free_pages_.end() - static_cast<std::ptrdiff_t>(count), free_pages_.end());
+  free_pages_.resize(free_pages_.size() - count);
+  if (options_.poison) {
+    for (const std::int32_t page : pages) {
+      for (Layer& layer : layers_) layer.kv->poison_page(page);
+    }
+  }
+  return std::make_unique<Ring>(*this, std::move(pages), max_tokens + config_.block);
+}
+
+AttentionSpec DFlashDrafter::attention_spec(int layer) const {
+  const DFlashConfig::Layer& how = config_.attention[static_cast<std::size_t>(layer)];
+  AttentionSpec spec;
+  spec.q_heads = config_.q_heads;
+  spec.kv_heads = config_.kv_heads;
+  spec.qk_dim = config_.head_dim;
+  spec.v_dim = config_.head_dim;
+  spec.window = how.window;
+  spec.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  spec.sinks = layers_[static_cast<std::size_t>(layer)].sinks;
+  spec.mask = how.causal ? MaskKind::kCausal : MaskKind::kBidirectional;
+  spec.window_start = options_.window_start;
+  return spec;
+}
+
+void DFlashDrafter::observe(std::span<const DraftObservation> observations, std::span<const float> taps) {
+  const int window = config_.widest_window();
+  parts_.clear();
+  int rows = 0;
+  const auto flush = [&] {
+    if (rows > 0) store_context(parts_, taps);
+    parts_.clear();
+    rows = 0;
+  };
+  for (const DraftObservation& seen : observations) {
+    auto& ring = dynamic_cast<Ring&>(*seen.state);
+    // Of a long chunk only the end is ever read again, and the ring holds no more.
+    const int kept = window == 0 ? seen.rows : std::min(seen.rows, window + config_.block);
+    ring.advance(seen.position, seen.rows, seen.rows - kept);
+    for (int done = seen.rows - kept; done < seen.rows;) {
+      const int count = std::min(seen.rows - done, kContextRows - rows);
+      parts_.push_back({&ring, seen.row_begin + done, count, seen.position + done});
+      rows += count;
+      done += count;
+      if (rows == kContextRows) flush();
+    }
+  }
+  flush();
+}
+
+// Keys and values of every layer for some observed rows: fc, norm, one projection for all layers, then per
+// layer the norm of the key heads, rotation and value scale. The layers' input norms have no part in it.
+void DFlashDrafter::store_context(std::span<const ContextRows> parts, std::span<const float> taps) {
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const std::size_t tap_width = taps_.size() * hidden;
+  sequences_.clear();
+  int rows = 0;
+  for (const ContextRows& part : parts) part.ring->reach(part.position, part.position + part.rows);
+  for (const ContextRows& part : parts) {
+    sequences_.push_back(part.ring->rows(rows, part.rows, part.position));
+    rows += part.rows;
+  }
+  const float* input = taps.data() + static_cast<std::size_t>(parts.front().tap_row) * tap_width;
+  if (parts.size() > 1) {
+    gathered_.resize(static_cast<std::size_t>(rows) * tap_width);
+    float* to = gathered_.data();
+    for (const ContextRows& part : parts) {
+      const std::size_t count = static_cast<std::size_t>(part.rows) * tap_width;
+      std::memcpy(to, taps.data() + static_cast<std::size_t>(part.tap_row) * tap_width,
+                  count * sizeof(float));
+      to += count;
+    }
+    input = gathered_.data();
+  }
+
+  const auto heads = static_cast<std::size_t>(config_.kv_heads * config_.head_dim);
+  const std::size_t width = layers_.size() * 2 * heads;
+  context_.resize(static_cast<std::size_t>(rows) * hidden);
+  keys_.resize(static_cast<std::size_t>(rows) * width);
+  fill_rotation(sequences_, config_.rope_theta, config_.rotary_dims, cos_, sin_);
+  ops_.linear(input, rows, *fc_, context_.data(), Store::kOverwrite);
+  ops_.rms_norm(context_.data(), rows, hidden_norm_, config_.norm_eps, context_.data());
+  ops_.linear(context_.data(), rows, *context_kv_, keys_.data(), Store::kOverwrite);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    AttentionSpec spec = attention_spec(static_cast<int>(i));
+    spec.q_heads = 0;
+    float* k = keys_.data() + i * 2 * heads;
+    ops_.rms_norm_heads(k, width, rows, config_.kv_heads, layers_[i].k_norm, config_.norm_eps);
+    ops_.rope_and_store_kv(k, width, sequences_, spec, {config_.rotary_dims, cos_, sin_}, config_.value_scale,
+                           *layers_[i].kv);
+  }
+}
+
+std::span<const float> DFlashDrafter::run_blocks(std::span<const DraftRequest> requests) {
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const auto block = static_cast<std::size_t>(config_.block);
+  const auto rows = static_cast<int>(requests.size() * block);
+  hidden_.resize(requests.size() * block * hidden);
+  normed_.resize(hidden_.size());
+  sequences_.clear();
+  anchors_.clear();
+  for (const DraftRequest& request : requests) {
+    auto& ring = dynamic_cast<Ring&>(*request.state);
+    MIMO_CHECK(ring.observed_to(request.position), "draft at {}: not all before it was observed",
+               request.position);
+    MIMO_CHECK(!request.drafts.empty() && request.drafts.size() < block, "{} drafts of a block of {}",
+               request.drafts.size(), block);
+    ring.reach(request.position, request.position + config_.block);
+    sequences_.push_back(
+        ring.rows(static_cast<int>(sequences_.size() * block), config_.block, request.position));
+    anchors_.push_back(request.anchor);
+  }
+  // Anchors are looked up side by side and moved to the heads of their blocks.
+  target_.embed(anchors_, normed_.data());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    float* row = hidden_.data() + i * block * hidden;
+    std::memcpy(row, normed_.data() + i * hidden, hidden * sizeof(float));
+    for (std::size_t r = 1; r < block; ++r) std::copy(mask_.begin(), mask_.end(), row + r * hidden);
+  }
+  fill_rotation(sequences_, config_.rope_theta, config_.rotary_dims, cos_, sin_);
+  for (int i = 0; i < config_.layers; ++i) run_layer(i, rows, sequences_);
+
+  // Only rows that are asked for are normed; they are gathered to the front.
+  std::size_t wanted = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const std::size_t count = requests[i].drafts.size();
+    std::memmove(hidden_.data() + wanted * hidden, hidden_.data() + (i * block + 1) * hidden,
+                 count * hidden * sizeof(float));
+    wanted += count;
+  }
+  ops_.rms_norm(hidden_.data(), static_cast<int>(wanted), final_norm_, config_.norm_eps, normed_.data());
+  return {normed_.data(), wanted * hidden};
+}
+
+void DFlashDrafter::run_layer(int index, int rows, std::span<const SequenceRows> sequences) {
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  const AttentionSpec spec = attention_spec(index);
+  const auto dim = static_cast<std::size_t>(config_.head_dim);
+  const std::size_t q_width = static_cast<std::size_t>(config_.q_heads) * dim;
+  const std::size_t width = q_width + 2 * static_cast<std::size_t>(config_.kv_heads) * dim;
+  qkv_.resize(static_cast<std::size_t>(rows) * width);
+  attended_.resize(static_cast<std::size_t>(rows) * q_width);
+
+  ops_.rms_norm(hidden_.data(), rows, layer.input_norm, config_.norm_eps, normed_.data());
+  ops_.linear(normed_.data(), rows, *layer.qkv, qkv_.data(), Store::kOverwrite);
+  ops_.rms_norm_heads(qkv_.data(), width, rows, config_.q_heads, layer.q_norm, config_.norm_eps);
+  ops_.rms_norm_heads(qkv_.data() + q_width, width, rows, config_.kv_heads, layer.k_norm, config_.norm_eps);
+  ops_.rope_and_store_kv(qkv_.data(), width, sequences, spec, {config_.rotary_dims, cos_, sin_},
+                         config_.value_scale, *layer.kv);
+  ops_.attention(qkv_.data(), width, sequences, spec, *layer.kv, attended_.data());
+  ops_.linear(attended_.data(), rows, *layer.o_proj, hidden_.data(), Store::kAdd);
+  ops_.rms_norm(hidden_.data(), rows, layer.post_norm, config_.norm_eps, normed_.data());
+  ops_.mlp(normed_.data(), rows, *layer.mlp, hidden_.data());
+}
+
+void DFlashDrafter::draft(std::span<DraftRequest> requests) {
+  if (requests.empty()) return;
+  const std::span<const float> normed = run_blocks(requests);
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const auto vocab = static_cast<std::size_t>(target_.config().vocab);
+  const auto wanted = static_cast<int>(normed.size() / hidden);
+  ids_.resize(static_cast<std::size_t>(wanted));
+  probabilities_.resize(static_cast<std::size_t>(wanted));
+  for (int first = 0; first < wanted; first += kHeadRows) {
+    const int rows = std::min(kHeadRows, wanted - first);
+    logits_.resize(static_cast<std::size_t>(rows) * vocab);
+    target_.lm_head(normed.data() + static_cast<std::size_t>(first) * hidden, rows, logits_.data());
+    ops_.best_tokens(logits_.data(), vocab, rows, options_.vocab, ids_.data() + first,
+                     probabilities_.data() + first);
+  }
+  std::size_t at = 0;
+  for (DraftRequest& request : requests) {
+    const std::size_t count = request.drafts.size();
+    const float* p = probabilities_.data() + at;
+    request.failed = !std::all_of(p, p + count, [](float x) { return std::isfinite(x); });
+    if (!request.failed) {
+      std::copy_n(ids_.begin() + static_cast<std::ptrdiff_t>(at), count, request.drafts.begin());
+      std::copy_n(p, std::min(count, request.confidence.size()), request.confidence.begin());
+    }
+    at += count;
+  }
+}
+
+}  // namespace mimo
