@@ -34,8 +34,10 @@ class SequencePages {
   // changes.
   Status extend(std::int64_t tokens);
 
-  // The last extend's tokens now count: length grows by `tokens`, and window pages that no later query can
-  // see are freed. A query at position p sees keys from p - window + 1 on, and the next one is at `length`.
+  // The first `tokens` of the last extend now count: length grows by them, and window pages that no later query
+  // can see are freed. A query at position p sees keys from p - window + 1 on, and the next one is at `length`.
+  // The rest of the extend keeps its room: its slots are written again by the next step, which is all that
+  // taking back rejected drafts needs.
   void commit(std::int64_t tokens);
 
   std::int64_t length() const { return length_; }

@@ -137,6 +137,54 @@ TEST(SequencePages, PartialCommitKeepsTheRoom) {
   EXPECT_EQ(pages.window_pages_needed(28), 1);
 }
 
+// Blocks of drafts: room for all rows of a block, and any part of it committed. Eviction follows what is
+// committed, rejected rows keep their pages for the next block, and nothing is copied or moved.
+TEST(SequencePages, BlocksAreRolledBackByNotCommittingThem) {
+  std::mt19937 random(4);
+  for (const int page_size : {1, 7, 16, 64, 128, 200, 256}) {
+    const PageLayout layout{page_size, 128};
+    Pools pools(3000);
+    {
+      SequencePages pages(layout, pools.full, pools.window);
+      ASSERT_TRUE(pages.extend(100));
+      pages.commit(100);
+      for (int step = 0; step < 400; ++step) {
+        const auto rows = static_cast<std::int64_t>(1 + random() % 8);
+        const std::int64_t length = pages.length();
+        const std::vector<std::int32_t> full(pages.full_pages().begin(), pages.full_pages().end());
+        const std::vector<std::int32_t> window(pages.window_pages().begin(), pages.window_pages().end());
+        ASSERT_TRUE(pages.extend(rows));
+        // Every row of the block has its own slot and the window before it, in the pages it had before.
+        for (std::int64_t p = std::max<std::int64_t>(0, length - 127); p < length + rows; ++p) {
+          ASSERT_GE(pages.window_pages()[static_cast<std::size_t>(p / page_size)], 0);
+          ASSERT_GE(pages.full_pages()[static_cast<std::size_t>(p / page_size)], 0);
+        }
+        ASSERT_TRUE(std::equal(full.begin(), full.end(), pages.full_pages().begin()));
+        ASSERT_TRUE(std::equal(window.begin(), window.end(), pages.window_pages().begin()));
+        // At most one block and its page beyond what is committed, whatever was rejected before.
+        ASSERT_LE(std::ssize(pages.full_pages()), pages_for(length + 8, page_size));
+        const auto committed = 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(rows));
+        pages.commit(committed);
+        ASSERT_EQ(pages.length(), length + committed);
+        expect_consistent(pages, layout);
+      }
+    }
+    EXPECT_EQ(pools.full.free_pages(), 3000) << "page size " << page_size;
+    EXPECT_EQ(pools.window.free_pages(), 3000) << "page size " << page_size;
+  }
+}
+
+// Spec dflash 11.5: at 1,000 committed tokens, pages of 64 and a window of 128, everything below 832 is free.
+TEST(SequencePages, EvictionFrontierOfTheWorkedExample) {
+  Pools pools(100);
+  SequencePages pages({64, 128}, pools.full, pools.window);
+  ASSERT_TRUE(pages.extend(1000));
+  pages.commit(1000);
+  ASSERT_TRUE(pages.extend(8));
+  EXPECT_EQ(pages.window_pages()[832 / 64 - 1], -1);
+  EXPECT_GE(pages.window_pages()[832 / 64], 0);
+}
+
 TEST(SequencePages, MovedFromSequenceOwnsNothing) {
   Pools pools(20);
   {

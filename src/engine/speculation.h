@@ -1,0 +1,97 @@
+// The drafting side of generation: asks the drafter for blocks, decides how much of them is verified, and
+// keeps a drafter that fails or does not help away from the requests it would slow down. Nothing here can
+// change a token that a request gets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/draft_policy.h"
+#include "engine/speculation_options.h"
+#include "engine/speculation_stats.h"
+#include "engine/verify_block.h"
+#include "engine/width_tuner.h"
+#include "model/drafter.h"
+
+namespace mimo {
+
+using LogLine = std::function<void(std::string_view line)>;
+
+// Verify steps after which a drafter that was almost never right is reported (C28), and the accept length
+// below which it is.
+inline constexpr std::int64_t kSuspiciousSteps = 100;
+inline constexpr double kSuspiciousAcceptLength = 1.05;
+
+// What speculation keeps of one request, from its first row to its end.
+struct RequestDrafts {
+  explicit RequestDrafts(double min_accept_length) : watch(min_accept_length) {}
+
+  std::size_t index = 0;              // of the request, for messages
+  std::unique_ptr<DraftState> state;  // null: not drafted for, now and later
+  std::int64_t first_needed = 0;      // position of the first row to observe
+  AcceptanceWatch watch;
+  std::vector<std::int32_t> drafts;  // of the step in flight: exactly those that are verified
+  std::vector<float> confidence;     // of all that were drafted
+  SpeculationStats stats;
+};
+
+// A request that decodes in the coming step.
+struct DraftTurn {
+  RequestDrafts* drafts = nullptr;
+  std::int32_t anchor = 0;
+  std::int64_t position = 0;   // of the anchor
+  std::int64_t remaining = 0;  // tokens that the request may still emit, at least 1
+};
+
+class Speculation {
+ public:
+  // `drafter` must outlive it. `vocab`: of the target, which no draft may leave. The options have passed
+  // validate().
+  Speculation(Drafter& drafter, const SpeculationOptions& options, int vocab, LogLine log);
+
+  // Begins a request of `prompt` tokens that will hold at most `most` tokens. Where its state cannot be had,
+  // it runs without drafts.
+  std::unique_ptr<RequestDrafts> open(std::size_t index, std::int64_t prompt, std::int64_t most);
+
+  // Fills `drafts` of every turn with at most `most` tokens, and so that a block never reaches beyond what its
+  // request may emit. `decoding`: requests that decode in the step, with those that are not drafted for.
+  void draft(std::span<const DraftTurn> turns, int decoding, int most);
+
+  // The outcome of a decoding step of the request.
+  void record(RequestDrafts& request, const BlockResult& block);
+  // A step that held decoding requests alone: its rows, and the seconds of the target and of observing.
+  void record_step(int rows, double seconds);
+
+  std::span<const int> taps() const { return drafter_.taps(); }
+  void observe(std::span<const DraftObservation> observations, std::span<const float> taps) {
+    drafter_.observe(observations, taps);
+  }
+
+  // Over all requests since it was made.
+  const SpeculationStats& pooled() const { return pooled_; }
+
+ private:
+  bool check(const DraftTurn& turn, const DraftRequest& made);
+  void stop(RequestDrafts& request, std::string_view why);
+  void suspect();
+
+  Drafter& drafter_;
+  SpeculationOptions options_;
+  int vocab_;
+  LogLine log_;
+  SpeculationStats pooled_;
+  std::int64_t suspect_steps_ = 0;     // verify steps since the last look
+  std::int64_t suspect_accepted_ = 0;  // drafts accepted in them
+  bool warned_ = false;
+  std::optional<WidthTuner> tuner_;
+  double draft_seconds_ = 0;  // of the last round
+  std::vector<DraftRequest> requests_;
+  std::vector<std::size_t> turn_of_;  // [requests_]
+};
+
+}  // namespace mimo

@@ -1,0 +1,345 @@
+#include "model/mtp.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "model/rotation.h"
+
+namespace mimo {
+namespace {
+
+AttentionSpec attention_spec(const AttentionShape& shape, std::span<const float> sinks) {
+  AttentionSpec spec;
+  spec.q_heads = shape.q_heads;
+  spec.kv_heads = shape.kv_heads;
+  spec.qk_dim = shape.qk_dim;
+  spec.v_dim = shape.v_dim;
+  spec.window = shape.window;
+  spec.scale = 1.0f / std::sqrt(static_cast<float>(shape.qk_dim));
+  spec.sinks = sinks;
+  return spec;
+}
+
+std::size_t qkv_width(const AttentionShape& shape) {
+  return static_cast<std::size_t>((shape.q_heads + shape.kv_heads) * shape.qk_dim +
+                                  shape.kv_heads * shape.v_dim);
+}
+
+}  // namespace
+
+// The newest hidden states and tokens of one request, and its ring of pages.
+class MtpDrafter::State final : public DraftState {
+ public:
+  State(MtpDrafter& owner, std::vector<std::int32_t> pages)
+      : owner_(owner), ring_(std::move(pages)), done_(owner.heads_.size(), 0) {
+    hidden_.resize(static_cast<std::size_t>(owner.window_ * owner.target_.config().hidden));
+    tokens_.resize(static_cast<std::size_t>(owner.window_) + 1);
+  }
+  ~State() override { owner_.free_pages_.insert(owner_.free_pages_.end(), ring_.begin(), ring_.end()); }
+
+  // Rows [rows, hidden] at positions [position, position + rows), and the tokens of these and of the next.
+  void add(std::int64_t position, std::span<const float> rows, std::span<const std::int32_t> tokens) {
+    if (next_ < 0) {
+      first_ = position;
+      std::fill(done_.begin(), done_.end(), position);
+    } else {
+      MIMO_CHECK(position == next_, "observed position {} after {}", position, next_ - 1);
+    }
+    const std::size_t width = rows.size() / (tokens.size() - 1);
+    for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+      std::memcpy(hidden_.data() + slot(position + static_cast<std::int64_t>(i)) * width,
+                  rows.data() + i * width, width * sizeof(float));
+    }
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      tokens_[token_slot(position + static_cast<std::int64_t>(i))] = tokens[i];
+    }
+    next_ = position + std::ssize(tokens) - 1;
+    const auto page = static_cast<std::size_t>(owner_.options_.page_size);
+    while (table_.size() * page < static_cast<std::size_t>(next_)) {
+      table_.push_back(ring_[table_.size() % ring_.size()]);
+    }
+  }
+
+  std::int64_t next() const { return next_; }    // position of the anchor
+  std::int64_t first() const { return first_; }  // oldest position that was observed
+  std::span<const std::int32_t> pages() const { return table_; }
+
+  // The first row that head `index` has to run for a draft at the anchor, the last one being next() - 1.
+  std::int64_t begin(int index) const {
+    const std::int64_t oldest = std::max(first_, next_ - owner_.window_);
+    return std::min(std::max(oldest, done_[static_cast<std::size_t>(index)]), next_ - 1);
+  }
+  // Head `index` has run up to the anchor: its newest `index` rows had drafts for tokens.
+  void ran(int index) { done_[static_cast<std::size_t>(index)] = std::max(first_, next_ - index); }
+
+  const float* hidden(std::int64_t position, std::size_t width) const {
+    return hidden_.data() + slot(position) * width;
+  }
+  std::int32_t token(std::int64_t position) const { return tokens_[token_slot(position)]; }
+
+ private:
+  std::size_t slot(std::int64_t position) const {
+    return static_cast<std::size_t>(position % owner_.window_);
+  }
+  std::size_t token_slot(std::int64_t position) const {
+    return static_cast<std::size_t>(position) % tokens_.size();
+  }
+
+  MtpDrafter& owner_;
+  std::vector<std::int32_t> ring_;
+  std::vector<std::int32_t> table_;   // page of positions [p * page_size, (p + 1) * page_size)
+  std::vector<float> hidden_;         // [window, hidden], position p in row p % window
+  std::vector<std::int32_t> tokens_;  // [window + 1], position p in entry p % (window + 1)
+  std::vector<std::int64_t> done_;    // [heads]: rows before it have their final K and V
+  std::int64_t first_ = 0;
+  std::int64_t next_ = -1;
+};
+
+MtpDrafter::MtpDrafter(const TargetModel& target, Ops& ops, const Options& options)
+    : target_(target),
+      ops_(ops),
+      options_(options),
+      tap_(target.config().layers + 1),
+      window_(target.config().window.window) {}
+
+MtpDrafter::~MtpDrafter() = default;
+
+Result<std::unique_ptr<MtpDrafter>> MtpDrafter::load(WeightSource& source, const TargetModel& target,
+                                                     Ops& ops, const Options& options) {
+  const int stored = source.mtp_heads();
+  if (stored == 0) {
+    return fail(ErrorCode::kNotFound, "MTP: the checkpoint has no MTP heads (model.mtp.layers.*)");
+  }
+  if (options.heads < 0 || options.heads > stored) {
+    return fail(ErrorCode::kInvalidArgument,
+                "MTP: got {} drafts a step, expected 1 to {}: one for each MTP head of the checkpoint",
+                options.heads, stored);
+  }
+  if (target.config().window.window < 1) {
+    return fail(ErrorCode::kUnsupported,
+                "MTP: sliding_window {}, expected at least 1: the heads attend to a window",
+                target.config().window.window);
+  }
+  std::unique_ptr<MtpDrafter> drafter(new MtpDrafter(target, ops, options));
+  const int heads = options.heads > 0 ? options.heads : stored;
+  for (int i = 0; i < heads; ++i) {
+    if (const Status ok = drafter->load_head(source, i); !ok) {
+      return tl::unexpected(ok.error().within(fmt::format("MTP head {}", i)));
+    }
+    source.release_mtp(i);
+  }
+  if (const Status ok = drafter->make_pages(); !ok) return forward_error(ok);
+  return drafter;
+}
+
+Status MtpDrafter::load_head(WeightSource& source, int index) {
+  Result<MtpWeights> weights = source.mtp(index, {});
+  if (!weights) return forward_error(weights);
+  Head head;
+  head.embed_norm = std::move(weights->embed_norm);
+  head.hidden_norm = std::move(weights->hidden_norm);
+  head.input_norm = std::move(weights->input_norm);
+  head.pre_mlp_norm = std::move(weights->pre_mlp_norm);
+  head.final_norm = std::move(weights->final_norm);
+  head.sinks = std::move(weights->attention.sinks);
+  for (const auto& [view, matrix] : {std::pair{&weights->eh_proj, &head.eh_proj},
+                                     {&weights->attention.qkv, &head.qkv},
+                                     {&weights->attention.o_proj, &head.o_proj}}) {
+    Result<std::unique_ptr<Matrix>> packed = ops_.pack_matrix(*view, MatrixUse::kProjection);
+    if (!packed) return forward_error(packed);
+    *matrix = std::move(*packed);
+  }
+  const MlpViews views{&weights->mlp.gate, &weights->mlp.up, &weights->mlp.down};
+  Result<std::unique_ptr<MlpBank>> mlp = ops_.pack_mlps({&views, 1});
+  if (!mlp) return forward_error(mlp);
+  head.mlp = std::move(*mlp);
+  heads_.push_back(std::move(head));
+  return {};
+}
+
+Status MtpDrafter::make_pages() {
+  const int page = options_.page_size;
+  // No two positions of a window share a slot, though its first and last may share a page.
+  ring_pages_ = (window_ + page - 1) / page;
+  const AttentionShape& shape = target_.config().window;
+  KvSpec spec;
+  spec.kv_heads = shape.kv_heads;
+  spec.qk_dim = shape.qk_dim;
+  spec.v_dim = shape.v_dim;
+  spec.page_size = page;
+  spec.pages = ring_pages_ * options_.max_requests;
+  spec.dtype = options_.kv;
+  for (Head& head : heads_) {
+    Result<std::unique_ptr<KvStore>> kv = ops_.make_kv(spec);
+    if (!kv) return tl::unexpected(kv.error().within("KV cache of an MTP head"));
+    head.kv = std::move(*kv);
+  }
+  for (std::int64_t p = spec.pages; p-- > 0;) free_pages_.push_back(static_cast<std::int32_t>(p));
+  return {};
+}
+
+std::size_t MtpDrafter::weight_bytes() const {
+  std::size_t total = 0;
+  for (const Head& head : heads_) {
+    total += head.eh_proj->bytes() + head.qkv->bytes() + head.o_proj->bytes() + head.mlp->bytes();
+  }
+  return total;
+}
+
+std::size_t MtpDrafter::state_bytes() const {
+  std::size_t total = static_cast<std::size_t>(window_ * target_.config().hidden) * sizeof(float);
+  for (const Head& head : heads_) total += head.kv->bytes() / static_cast<std::size_t>(options_.max_requests);
+  return total;
+}
+
+// The first draft is made from the last row of the prompt, which sees `window` rows.
+std::int64_t MtpDrafter::first_needed(std::int64_t prompt_tokens) const {
+  return std::max<std::int64_t>(0, prompt_tokens - window_);
+}
+
+Result<std::unique_ptr<DraftState>> MtpDrafter::open(std::int64_t /*max_tokens*/) {
+  if (std::ssize(free_pages_) < ring_pages_) {
+    return fail(ErrorCode::kLimit, "MTP: {} requests have a draft cache already, which is the most",
+                options_.max_requests);
+  }
+  std::vector<std::int32_t> pages(free_pages_.end() - ring_pages_, free_pages_.end());
+  free_pages_.resize(free_pages_.size() - pages.size());
+  if (options_.poison) {
+    for (const Head& head : heads_) {
+      for (const std::int32_t page : pages) head.kv->poison_page(page);
+    }
+  }
+  return std::make_unique<State>(*this, std::move(pages));
+}
+
+void MtpDrafter::observe(std::span<const DraftObservation> observations, std::span<const float> taps) {
+  const auto width = static_cast<std::size_t>(target_.config().hidden);
+  for (const DraftObservation& seen : observations) {
+    static_cast<State&>(*seen.state)
+        .add(seen.position,
+             taps.subspan(static_cast<std::size_t>(seen.row_begin) * width,
+                          static_cast<std::size_t>(seen.rows) * width),
+             seen.tokens);
+  }
+}
+
+void MtpDrafter::draft(std::span<DraftRequest> requests) {
+  active_.clear();
+  for (DraftRequest& request : requests) {
+    const auto& state = static_cast<const State&>(*request.state);
+    MIMO_CHECK(request.position == state.next(), "draft at {}, observed up to {}", request.position,
+               state.next() - 1);
+    active_.push_back(&request);
+  }
+  for (int k = 0; k < max_drafts(); ++k) {
+    std::erase_if(active_, [k](const DraftRequest* request) {
+      return request->failed || std::ssize(request->drafts) <= k;
+    });
+    if (active_.empty()) return;
+    run_head(k, active_);
+  }
+}
+
+void MtpDrafter::run_head(int index, std::span<DraftRequest* const> requests) {
+  const Head& head = heads_[static_cast<std::size_t>(index)];
+  const ModelConfig& config = target_.config();
+  const AttentionShape& shape = config.window;
+  const AttentionSpec spec = attention_spec(shape, head.sinks);
+  const float eps = config.norm_eps;
+  const std::size_t width = qkv_width(shape);
+  const auto hidden = static_cast<std::size_t>(config.hidden);
+
+  gather_rows(index, requests);
+  const auto rows = static_cast<int>(ids_.size());
+  target_.embed(ids_, embedded_.data());
+  ops_.rms_norm(embedded_.data(), rows, head.embed_norm, eps, embedded_.data());
+  ops_.rms_norm(states_.data(), rows, head.hidden_norm, eps, states_.data());
+  for (std::size_t row = 0; row < ids_.size(); ++row) {
+    float* out = joined_.data() + row * 2 * hidden;
+    std::memcpy(out, embedded_.data() + row * hidden, hidden * sizeof(float));
+    std::memcpy(out + hidden, states_.data() + row * hidden, hidden * sizeof(float));
+  }
+  ops_.linear(joined_.data(), rows, *head.eh_proj, hidden_.data(), Store::kOverwrite);
+  ops_.rms_norm(hidden_.data(), rows, head.input_norm, eps, normed_.data());
+  ops_.linear(normed_.data(), rows, *head.qkv, qkv_.data(), Store::kOverwrite);
+  fill_rotation(sequences_, shape.rope_theta, shape.rotary_dims, cos_, sin_);
+  ops_.rope_and_store_kv(qkv_.data(), width, sequences_, spec, {shape.rotary_dims, cos_, sin_},
+                         config.value_scale, *head.kv);
+
+  keep_last_rows(width);
+  const auto count = static_cast<int>(requests.size());
+  ops_.attention(qkv_.data(), width, sequences_, spec, *head.kv, attended_.data());
+  ops_.linear(attended_.data(), count, *head.o_proj, hidden_.data(), Store::kAdd);
+  ops_.rms_norm(hidden_.data(), count, head.pre_mlp_norm, eps, normed_.data());
+  ops_.mlp(normed_.data(), count, *head.mlp, hidden_.data());
+  ops_.rms_norm(hidden_.data(), count, head.final_norm, eps, normed_.data());
+  target_.lm_head(normed_.data(), count, logits_.data());
+  ops_.best_tokens(logits_.data(), static_cast<std::size_t>(config.vocab), count,
+                   options_.vocab > 0 ? options_.vocab : config.vocab, best_.data(), probabilities_.data());
+
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    static_cast<State&>(*requests[i]->state).ran(index);
+    if (!std::isfinite(probabilities_[i])) {
+      requests[i]->failed = true;
+      continue;
+    }
+    requests[i]->drafts[static_cast<std::size_t>(index)] = best_[i];
+    requests[i]->confidence[static_cast<std::size_t>(index)] = probabilities_[i];
+  }
+}
+
+// Tokens, target states and places of the rows that head `index` runs, and room for what it computes.
+void MtpDrafter::gather_rows(int index, std::span<DraftRequest* const> requests) {
+  const ModelConfig& config = target_.config();
+  const auto hidden = static_cast<std::size_t>(config.hidden);
+  ids_.clear();
+  states_.clear();
+  sequences_.clear();
+  for (const DraftRequest* request : requests) {
+    const auto& state = static_cast<const State&>(*request->state);
+    const std::int64_t anchor = state.next();
+    SequenceRows rows;
+    rows.row_begin = static_cast<int>(ids_.size());
+    rows.position = state.begin(index);
+    rows.rows = static_cast<int>(anchor - rows.position);
+    rows.pages = state.pages();
+    rows.first_key = state.first();
+    sequences_.push_back(rows);
+    for (std::int64_t i = rows.position; i < anchor; ++i) {
+      const std::int64_t at = i + 1 + index;
+      ids_.push_back(at <= anchor ? state.token(at)
+                                  : request->drafts[static_cast<std::size_t>(at - anchor - 1)]);
+      const float* row = state.hidden(i, hidden);
+      states_.insert(states_.end(), row, row + hidden);
+    }
+  }
+  const std::size_t rows = ids_.size();
+  embedded_.resize(rows * hidden);
+  joined_.resize(rows * 2 * hidden);
+  hidden_.resize(rows * hidden);
+  normed_.resize(rows * hidden);
+  qkv_.resize(rows * qkv_width(config.window));
+  attended_.resize(requests.size() * static_cast<std::size_t>(config.window.q_heads * config.window.v_dim));
+  logits_.resize(requests.size() * static_cast<std::size_t>(config.vocab));
+  best_.resize(requests.size());
+  probabilities_.resize(requests.size());
+}
+
+// Moves the last row of every request to the front, in the residual stream and in Q, K and V.
+void MtpDrafter::keep_last_rows(std::size_t width) {
+  const auto hidden = static_cast<std::size_t>(target_.config().hidden);
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    SequenceRows& rows = sequences_[i];
+    const auto last = static_cast<std::size_t>(rows.row_begin + rows.rows - 1);
+    std::memmove(hidden_.data() + i * hidden, hidden_.data() + last * hidden, hidden * sizeof(float));
+    std::memmove(qkv_.data() + i * width, qkv_.data() + last * width, width * sizeof(float));
+    rows.row_begin = static_cast<int>(i);
+    rows.position += rows.rows - 1;
+    rows.rows = 1;
+  }
+}
+
+}  // namespace mimo
