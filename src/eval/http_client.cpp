@@ -1,0 +1,204 @@
+#include "eval/http_client.h"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/version.hpp>
+#include <optional>
+#include <utility>
+
+namespace mimo {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+using Request = http::request<http::string_body>;
+using Parser = http::response_parser<http::string_body>;
+
+// Headers longer than this come from no chat server.
+constexpr std::uint32_t kMaxHeader = 64u << 10;
+
+}  // namespace
+
+std::string HttpUrl::authority() const {
+  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  return port == "80" ? shown : shown + ":" + port;
+}
+
+Result<HttpUrl> parse_http_url(std::string_view text) {
+  const auto wrong = [&](std::string_view what) {
+    return fail(ErrorCode::kInvalidArgument, "URL {}: {}; expected http://HOST[:PORT][/PATH]", text, what);
+  };
+  if (text.starts_with("https://")) {
+    return fail(ErrorCode::kUnsupported,
+                "URL {}: https is not supported; give an http:// address (of a proxy that speaks TLS)", text);
+  }
+  constexpr std::string_view kScheme = "http://";
+  if (!text.starts_with(kScheme)) return wrong("not an http:// address");
+  std::string_view rest = text.substr(kScheme.size());
+  if (rest.find_first_of("?#@ \t\r\n\\") != std::string_view::npos)
+    return wrong("queries, fragments, user names and spaces are not allowed");
+  HttpUrl url;
+  const std::size_t slash = rest.find('/');
+  if (slash != std::string_view::npos) {
+    url.path = rest.substr(slash);
+    while (url.path.ends_with('/')) url.path.pop_back();
+    rest = rest.substr(0, slash);
+  }
+  std::string_view port;
+  bool has_port = false;
+  if (rest.starts_with('[')) {
+    const std::size_t close = rest.find(']');
+    if (close == std::string_view::npos) return wrong("the bracket is not closed");
+    url.host = rest.substr(1, close - 1);
+    rest.remove_prefix(close + 1);
+    if (!rest.empty() && rest.front() != ':') return wrong("unexpected text after the address");
+    has_port = !rest.empty();
+    if (has_port) port = rest.substr(1);
+  } else {
+    const std::size_t colon = rest.find(':');
+    url.host = rest.substr(0, colon);
+    has_port = colon != std::string_view::npos;
+    if (has_port) port = rest.substr(colon + 1);
+  }
+  if (url.host.empty()) return wrong("no host");
+  if (has_port) {
+    unsigned number = 0;
+    for (const char c : port)
+      number = c >= '0' && c <= '9' && number < 100'000 ? number * 10 + (c - '0') : 100'000;
+    if (port.empty() || number == 0 || number > 65'535)
+      return wrong("the port is not a number from 1 to 65535");
+    url.port = std::to_string(number);
+  }
+  return url;
+}
+
+// Asynchronous operations run one at a time to their end: the form in which Beast offers time-outs.
+struct HttpClient::Connection {
+  Connection(HttpUrl u, const HttpOptions& o) : url(std::move(u)), options(o) {}
+
+  // Runs what was just started; its handler has set `error`.
+  void finish() {
+    context.restart();
+    context.run();
+  }
+
+  // Sets *error from a handler of any operation.
+  static auto into(beast::error_code& error) {
+    return [&error](beast::error_code code, auto&&... /*unused*/) { error = code; };
+  }
+
+  Status connect() {
+    asio::ip::tcp::resolver resolver(context);
+    beast::error_code error;
+    // The system's resolver has time limits of its own.
+    const auto addresses = resolver.resolve(url.host, url.port, error);
+    if (error) {
+      return fail(ErrorCode::kNotFound, "{}: the host is not known ({})", url.authority(), error.message());
+    }
+    stream.emplace(context);
+    stream->expires_after(options.connect_timeout);
+    stream->async_connect(addresses, into(error));
+    finish();
+    if (error) {
+      stream.reset();
+      return fail(ErrorCode::kInternal, "{}: cannot connect: {}", url.authority(),
+                  describe(error, options.connect_timeout));
+    }
+    beast::error_code ignored;
+    stream->socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    buffer.clear();
+    return {};
+  }
+
+  static std::string describe(const beast::error_code& error, std::chrono::milliseconds limit) {
+    if (error == beast::error::timeout)
+      return fmt::format("no answer within {:g} s", static_cast<double>(limit.count()) / 1000);
+    if (error == http::error::end_of_stream) return "the server closed the connection without an answer";
+    return error.message();
+  }
+
+  // One exchange over the open connection. `unused`: nothing of an answer had arrived when it failed.
+  Result<HttpResponse> exchange(Request& request, bool& unused) {
+    unused = true;
+    beast::error_code error;
+    stream->expires_after(options.request_timeout);
+    http::async_write(*stream, request, into(error));
+    finish();
+    Parser parser;
+    parser.body_limit(options.max_body);
+    parser.header_limit(kMaxHeader);
+    if (!error) {
+      http::async_read_header(*stream, buffer, parser, into(error));
+      finish();
+      if (!error) {
+        unused = false;
+        http::async_read(*stream, buffer, parser, into(error));
+        finish();
+      }
+      if (parser.got_some() || error == beast::error::timeout) unused = false;
+    }
+    if (error) {
+      stream.reset();
+      if (error == http::error::body_limit) {
+        return fail(ErrorCode::kLimit, "{}: the answer has more than {} bytes", url.authority(),
+                    options.max_body);
+      }
+      return fail(ErrorCode::kInternal, "{}: {}", url.authority(), describe(error, options.request_timeout));
+    }
+    HttpResponse response{parser.get().result_int(), std::move(parser.get().body())};
+    if (!parser.get().keep_alive()) stream.reset();
+    return response;
+  }
+
+  Result<HttpResponse> send(Request request) {
+    const bool kept = stream.has_value();
+    if (!kept) {
+      if (Status connected = connect(); !connected) return forward_error(connected);
+    }
+    bool unused = false;
+    Result<HttpResponse> response = exchange(request, unused);
+    // A server may close an idle connection at any time; the request then never reached it.
+    if (response || !kept || !unused) return response;
+    if (Status connected = connect(); !connected) return forward_error(connected);
+    return exchange(request, unused);
+  }
+
+  Request make(http::verb method, const std::string& path, const Headers& headers) const {
+    Request request(method, url.path + path, 11);
+    request.set(http::field::host, url.authority());
+    request.set(http::field::user_agent, "mimo");
+    request.set(http::field::accept, "application/json");
+    for (const auto& [name, value] : headers) request.set(name, value);
+    return request;
+  }
+
+  HttpUrl url;
+  HttpOptions options;
+  asio::io_context context{1};
+  std::optional<beast::tcp_stream> stream;  // none: not connected
+  beast::flat_buffer buffer;
+};
+
+HttpClient::HttpClient(HttpUrl url, const HttpOptions& options)
+    : connection_(std::make_unique<Connection>(std::move(url), options)) {}
+
+HttpClient::~HttpClient() = default;
+
+Result<HttpResponse> HttpClient::get(const std::string& path, const Headers& headers) {
+  return connection_->send(connection_->make(http::verb::get, path, headers));
+}
+
+Result<HttpResponse> HttpClient::post(const std::string& path, const Headers& headers, std::string body) {
+  Request request = connection_->make(http::verb::post, path, headers);
+  request.set(http::field::content_type, "application/json");
+  request.body() = std::move(body);
+  request.prepare_payload();
+  return connection_->send(std::move(request));
+}
+
+}  // namespace mimo
