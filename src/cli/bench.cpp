@@ -99,7 +99,7 @@ CommandBody add_bench_command(CLI::App& app) {
   CLI::App* model =
       bench->add_subcommand("model", "Time the forward pass: prompt processing (pp) and generation (tg)");
   auto options = std::make_shared<BenchModelOptions>();
-  add_model_options(*model, options->model);
+  add_model_options(*model, options->model, ModelUse::kForward);
   model->add_option("-p,--n-prompt", options->bench.prompt_lengths, "Prompt lengths")
       ->delimiter(',')
       ->allow_extra_args(false)

@@ -3,9 +3,11 @@
 #include <memory>
 #include <optional>
 
+#include "cli/bundled_model.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/prompt.h"
+#include "cli/speculation_report.h"
 #include "cli/validators.h"
 #include "core/json.h"
 #include "core/npy.h"
@@ -70,11 +72,21 @@ json::value to_json(const GenerateResult& result, std::size_t prompt_tokens, con
           ? static_cast<double>(result.tokens.size() - 1) / result.decode_seconds
           : 0.0;
   out["timings"] = std::move(timings);
+  if (loaded.drafter) {
+    json::object speculation = speculation_json(result.speculation);
+    speculation["algorithm"] = loaded.drafter->name();
+    out["speculation"] = std::move(speculation);
+  }
   out["logprobs"] = std::move(logprobs);
   return out;
 }
 
 int run(GenerateOptions& options) {
+  if (options.model.directory.empty() && options.model.load_format != "random") {
+    Result<std::string> bundled = bundled_model();
+    if (!bundled) return report_error(bundled.error());
+    options.model.directory = std::move(*bundled);
+  }
   // Everything that can be refused is refused before weights are read.
   Result<ModelConfig> config = read_config(options.model);
   if (!config) return report_error(config.error());
@@ -88,11 +100,10 @@ int run(GenerateOptions& options) {
   if (options.json && !request.params.logprobs) request.params.logprobs = 0;
   if (const Status ok = check_request(request, *config); !ok) return report_error(ok.error());
 
+  if (prompt->tokenizer) options.model.allowed_vocab = static_cast<int>(prompt->tokenizer->vocab_size());
   Result<LoadedModel> loaded = load_model(options.model);
   if (!loaded) return report_error(loaded.error());
-  GeneratorOptions generator_options;
-  generator_options.kv_dtype = loaded->kv_dtype;
-  generator_options.page_size = options.model.page_size;
+  GeneratorOptions generator_options = make_generator_options(*loaded, options.model);
   generator_options.chunk = options.chunk;
   generator_options.tokenizer = prompt->tokenizer ? &*prompt->tokenizer : nullptr;
 
@@ -134,6 +145,9 @@ int run(GenerateOptions& options) {
   fmt::print(stderr, "{} prompt tokens in {:.3f} s, {} generated in {:.3f} s, finish: {}\n",
              request.prompt.size(), result.prefill_seconds, result.tokens.size(), result.decode_seconds,
              finish_name(result));
+  if (loaded->drafter) {
+    fmt::print(stderr, "{}: {}\n", loaded->drafter->name(), speculation_line(result.speculation));
+  }
   return 0;
 }
 

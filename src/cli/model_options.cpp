@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "checkpoint/model_size.h"
 #include "cli/validators.h"
 #include "core/file.h"
 #include "core/progress.h"
@@ -15,9 +16,9 @@ namespace {
 
 // Checkpoints up to this size run in the exact mode by default (fp32 KV, fine activations): it costs them
 // microseconds, and small models feel rounding most. Larger ones default to BF16 KV and int8 activations.
-constexpr std::uint64_t kExactByDefault = 64u << 20;
+constexpr std::uint64_t kExactByDefault = 16u << 20;
 
-Result<std::unique_ptr<WeightSource>> open_source(const ModelOptions& options) {
+Result<std::unique_ptr<WeightSource>> open_source(const ModelOptions& options, bool mtp) {
   if (options.load_format == "random") {
     const Result<ModelConfig> config = read_config(options);
     if (!config) return forward_error(config);
@@ -28,7 +29,9 @@ Result<std::unique_ptr<WeightSource>> open_source(const ModelOptions& options) {
                 options.config_file);
   }
   if (options.directory.empty()) return fail(ErrorCode::kInvalidArgument, "no checkpoint directory given");
-  return open_checkpoint(options.directory, {});
+  OpenOptions open;
+  open.mtp = mtp;
+  return open_checkpoint(options.directory, open);
 }
 
 bool is_exact(const ModelOptions& options, bool small) {
@@ -70,7 +73,7 @@ Result<ModelConfig> read_config(const ModelOptions& options) {
   return parse_config(*text, path);
 }
 
-void add_model_options(CLI::App& command, ModelOptions& options) {
+void add_model_options(CLI::App& command, ModelOptions& options, ModelUse use) {
   command.add_option("model", options.directory, "Checkpoint directory (Hugging Face layout)");
   command
       .add_option("--load-format", options.load_format,
@@ -93,7 +96,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
   command
       .add_option("--activations", options.activations,
                   "fast: int8 before MXFP4 experts, 11 bits before FP8; exact: 15 and 21 bits; auto: exact "
-                  "up to 64 MB")
+                  "up to 16 MB")
       ->check(CLI::IsMember({"auto", "fast", "exact"}))
       ->capture_default_str();
   command.add_option("--page-size", options.page_size, "Tokens of a KV page")
@@ -101,15 +104,32 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str();
   command.add_flag("--requantize-bf16", options.requantize_bf16,
                    "Requantise BF16 o_proj and lm_head to FP8 at load: fewer bytes a token, other numerics");
+  options.use = use;
+  if (use == ModelUse::kGenerate) {
+    add_drafter_options(command, options.drafter);
+  } else {
+    options.drafter.algorithm = "NONE";
+  }
 }
 
-Result<LoadedModel> load_model(const ModelOptions& options) {
+Result<LoadedModel> load_model(ModelOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   LoadedModel loaded;
-  Result<std::unique_ptr<WeightSource>> source = open_source(options);
-  if (!source) return forward_error(source);
+  const bool random = options.load_format == "random";
+  const Result<DrafterChoice> choice = choose_drafter(options.drafter, random ? "" : options.directory);
+  if (!choice) return forward_error(choice);
+  Result<std::unique_ptr<WeightSource>> source = open_source(options, choice->kind == DrafterKind::kMtp);
+  if (!source) {
+    const bool no_heads =
+        choice->kind == DrafterKind::kMtp && source.error().message.find("MTP heads") != std::string::npos;
+    return no_heads ? tl::unexpected(source.error().within("--speculative-algorithm MTP"))
+                    : forward_error(source);
+  }
   loaded.source = std::move(*source);
-  const bool small = loaded.source->total_bytes() <= kExactByDefault;
+  if (const Status ok = check_drafter(*choice, options.drafter, *loaded.source); !ok)
+    return forward_error(ok);
+  // Without the MTP heads: who drafts must not change the target's numbers.
+  const bool small = model_size(loaded.source->config(), 0).total_bytes <= kExactByDefault;
   loaded.kv_dtype = choose_kv(options, small);
   Result<std::unique_ptr<Ops>> ops = make_backend(options, small);
   if (!ops) return forward_error(ops);
@@ -123,6 +143,15 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
     if (!model) return forward_error(model);
     loaded.model = std::make_unique<TargetModel>(std::move(*model));
   }
+  DrafterSetup setup;
+  setup.max_requests = options.max_running;
+  setup.vocab = std::min(options.allowed_vocab, loaded.model->config().vocab);
+  setup.page_size = options.page_size;
+  setup.kv = loaded.kv_dtype;
+  Result<std::unique_ptr<Drafter>> drafter =
+      load_drafter(*choice, options.drafter, setup, *loaded.source, *loaded.model, *loaded.ops);
+  if (!drafter) return forward_error(drafter);
+  loaded.drafter = std::move(*drafter);
   loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double bytes = static_cast<double>(loaded.source->total_bytes());
   const std::string kv = kv_dtype_name(loaded.kv_dtype);
@@ -133,7 +162,20 @@ Result<LoadedModel> load_model(const ModelOptions& options) {
              options.backend == "reference"
                  ? ""
                  : (is_exact(options, small) ? ", exact activations" : ", fast activations"));
+  if (options.use == ModelUse::kGenerate) {
+    fmt::print(stderr, "drafter {}\n", describe_drafter(*choice, loaded.drafter.get()));
+  }
   return loaded;
+}
+
+GeneratorOptions make_generator_options(const LoadedModel& loaded, const ModelOptions& options) {
+  GeneratorOptions generator;
+  generator.kv_dtype = loaded.kv_dtype;
+  generator.page_size = options.page_size;
+  generator.max_running = options.max_running;
+  generator.drafter = loaded.drafter.get();
+  generator.speculation = options.drafter.speculation;
+  return generator;
 }
 
 int report_error(const Error& error) {

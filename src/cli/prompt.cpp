@@ -4,7 +4,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
-#include "text/chat_format.h"
+#include "text/chat_prompt.h"
 
 namespace mimo {
 namespace {
@@ -41,15 +41,9 @@ Result<std::vector<std::int32_t>> render_chat(const PromptOptions& options, cons
   }
   const Result<ChatFormat> format = ChatFormat::load(directory);
   if (!format) return forward_error(format);
-  const Result<RenderedChat> rendered = format->render(input);
-  if (!rendered) return tl::unexpected(rendered.error().within(options.chat_file));
-  std::vector<TextPiece> pieces;
-  std::string_view rest = rendered->text;
-  for (const jinja::TrustRun& run : rendered->runs) {
-    pieces.push_back({rest.substr(0, run.bytes), run.trusted});
-    rest.remove_prefix(run.bytes);
-  }
-  return tokenizer.encode(pieces);
+  Result<ChatPrompt> prompt = make_chat_prompt(*format, tokenizer, input);
+  if (!prompt) return tl::unexpected(prompt.error().within(options.chat_file));
+  return std::move(prompt->ids);
 }
 
 }  // namespace
