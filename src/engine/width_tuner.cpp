@@ -9,8 +9,10 @@ namespace {
 constexpr double kFade = 0.98;
 // Blocks that an average is taken over, once there are so many.
 constexpr std::int64_t kBlocks = 64;
-// Guess for a draft that was never seen: good, so that it will be seen.
+// Guess for a draft that was never seen: good, so that it will be seen. It counts as so many blocks: one
+// unlucky block at the start must not end drafting.
 constexpr double kUnseenRight = 0.9;
+constexpr std::int64_t kGuessBlocks = 8;
 
 }  // namespace
 
@@ -73,7 +75,7 @@ int WidthTuner::best(int batch) const {
 void WidthTuner::record_block(int proposed, int accepted) {
   for (int i = 0; i < std::min({proposed, accepted + 1, max_drafts_}); ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const double weight = 1.0 / static_cast<double>(std::min(++seen_[at], kBlocks));
+    const double weight = 1.0 / static_cast<double>(std::min(++seen_[at] + kGuessBlocks, kBlocks));
     right_[at] += weight * ((i < accepted ? 1.0 : 0.0) - right_[at]);
   }
 }
