@@ -70,13 +70,17 @@ def shard_order(unique: int, repeats: int, seed: int) -> Iterator[int]:
         yield from (int(i) for i in rng.permutation(unique))
 
 
-class Shards:
+class Shards(NamedTuple):
     """Endless batches of `rows` rows of one kind of shard."""
 
-    def __init__(self, folder: Path, kind: str, unique: int, repeats: int, rows: int, shape: Shape,
-                 device: torch.device, timeout: float = 300.0):
-        self.folder, self.kind, self.unique, self.repeats, self.rows = folder, kind, unique, repeats, rows
-        self.shape, self.device, self.timeout = shape, device, timeout
+    folder: Path
+    kind: str
+    unique: int
+    repeats: int  # see shard_order
+    rows: int
+    shape: Shape
+    device: torch.device
+    timeout: float = 300.0  # seconds to wait for a shard
 
     def load(self, visit: int, index: int) -> dict[str, np.ndarray]:
         path = self.folder / f"{self.kind}-{index:05d}.npz"

@@ -28,12 +28,19 @@ def read_prompts(path: Path) -> list[Prompt]:
             for i, expected in enumerate(meta["answers"])]
 
 
-def answer_all(target: Target, prompts: list[Prompt], max_tokens: int, batch: int) -> list[np.ndarray]:
-    """Greedy answers in the order of the prompts; prompts of one kind and similar length share a batch."""
+def answer_all(target: Target, prompts: list[Prompt], max_tokens: int, budget: int) -> list[np.ndarray]:
+    """Greedy answers in the order of the prompts. Prompts of one kind and similar length share a batch; `budget` is
+    the most positions of its caches."""
     order = sorted(range(len(prompts)), key=lambda i: (prompts[i].kind, len(prompts[i].ids)))
     out: list[np.ndarray] = [np.empty(0, np.int64)] * len(prompts)
-    for begin in range(0, len(order), batch):
-        part = order[begin : begin + batch]
+    while order:
+        count, longest = 0, 0
+        while count < len(order) and prompts[order[count]].kind == prompts[order[0]].kind:
+            longest = max(longest, len(prompts[order[count]].ids))
+            if count > 0 and (count + 1) * (longest + max_tokens) > budget:
+                break
+            count += 1
+        part, order = order[:count], order[count:]
         for index, tokens in zip(part, answer(target, [prompts[i].ids for i in part], max_tokens), strict=True):
             out[index] = tokens
     say(f"answered {len(prompts)} prompts, {sum(len(o) for o in out)} tokens")

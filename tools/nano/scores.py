@@ -48,7 +48,7 @@ def gsm_accuracy(target: Target, folder: Path, limit: int, thinking: bool = True
                  max_tokens: int = 320) -> tuple[float, list[Prompt], list[np.ndarray]]:
     """`target` comes from answers.rounded()."""
     prompts = test_prompts(folder, limit, thinking)
-    answers = answer_all(target, prompts, max_tokens, 2048)
+    answers = answer_all(target, prompts, max_tokens, 2_000_000)
     return accuracy(prompts, answers, folder), prompts, answers
 
 

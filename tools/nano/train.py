@@ -42,11 +42,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "models" / "nano",
                         help="checkpoint directory with tokenizer.json and eval/ (default: models/nano)")
     parser.add_argument("--seed", type=int, default=26)
-    parser.add_argument("--steps", type=int, default=8500, help="of the target")
-    parser.add_argument("--drafter-steps", type=int, default=7000)
+    parser.add_argument("--steps", type=int, default=13500, help="of the target")
+    parser.add_argument("--drafter-steps", type=int, default=3500)
     parser.add_argument("--short-shards", type=int, default=700, help="distinct shards of short rows")
     parser.add_argument("--long-shards", type=int, default=240)
-    parser.add_argument("--prompts", type=int, default=100000, help="answered by the target for its drafters")
+    parser.add_argument("--prompts", type=int, default=150000, help="answered by the target for its drafters")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--toy", action="store_true")
@@ -97,7 +97,7 @@ def main() -> None:
     probes: list = []
 
     def probe(target: Target, step: int) -> None:
-        if step % (3 * plan.save_every) and step != plan.steps:
+        if step % (4 * plan.save_every) and step != plan.steps:
             return
         target.rounding.fill_(1.0)
         share, _, _ = scores.gsm_accuracy(rounded(target), options.out, 16 if options.toy else 256)
@@ -120,7 +120,7 @@ def main() -> None:
         prompts = own_answers.read_prompts(make_prompts(options))
         limit = 48 if options.toy else 400
         prompts = [p for p in prompts if len(p.ids) <= 1024 - limit]
-        replies = own_answers.answer_all(frozen, prompts, limit, 32 if options.toy else 4096)
+        replies = own_answers.answer_all(frozen, prompts, limit, 8_000 if options.toy else 6_000_000)
         by_kind: dict[str, list[bool]] = {}
         for p, reply in zip(prompts, replies, strict=True):
             by_kind.setdefault(p.kind, []).append(own_answers.finished(reply))
@@ -133,9 +133,9 @@ def main() -> None:
 
     drafter_plan = DrafterPlan(options.drafter_steps)
     if options.toy:
-        drafter_plan = DrafterPlan(options.drafter_steps, rows=2, anchors=8, mtp_rows=1, warmup=2, log_every=2,
+        drafter_plan = DrafterPlan(options.drafter_steps, rows=1, long_rows=1, anchors=8, mtp_rows=1, warmup=2, log_every=2,
                                    save_every=max(1, options.drafter_steps // 2))
-    drafter, mtp = train_drafters(frozen, shape, drafter_plan, rows, options.work, device, options.seed,
+    drafter, mtp = train_drafters(frozen, shape, drafter_plan, rows, long, options.work, device, options.seed,
                                   compile_layers)
     export_target(target, mtp, options.out)
     export_drafter(drafter, options.out / "dflash")
