@@ -1,8 +1,9 @@
 #include "cli/drafter_options.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <system_error>
 
-#include "core/file.h"
 #include "model/dflash.h"
 #include "model/mtp.h"
 
@@ -43,7 +44,9 @@ Result<DrafterChoice> choose_kind(const DrafterOptions& options, const std::stri
   if (options.directory) {
     return DrafterChoice{DrafterKind::kDFlash, *options.directory, "--speculative-draft-model-path"};
   }
-  if (!directory.empty() && file_exists(directory + "/dflash/config.json")) {
+  // By the folder alone: one that was copied in part is an error to be told, not a checkpoint without a drafter.
+  std::error_code error;
+  if (!directory.empty() && std::filesystem::is_directory(directory + "/dflash", error)) {
     return DrafterChoice{DrafterKind::kDFlash, directory + "/dflash",
                          automatic ? "the checkpoint ships dflash/" : "--speculative-algorithm DFLASH"};
   }
@@ -53,7 +56,7 @@ Result<DrafterChoice> choose_kind(const DrafterOptions& options, const std::stri
                          directory.empty() ? "random weights have none" : "the checkpoint ships no dflash/"};
   }
   return fail(ErrorCode::kNotFound,
-              "--speculative-algorithm DFLASH: {}/dflash/config.json not found; expected a drafter there, or "
+              "--speculative-algorithm DFLASH: {}/dflash not found; expected a drafter there, or "
               "--speculative-draft-model-path DIR",
               directory.empty() ? std::string("(random weights)") : directory);
 }

@@ -64,7 +64,7 @@ Result<std::unique_ptr<Drafter>> load_drafter(const DrafterChoice& choice, const
                                               const DrafterSetup& setup, WeightSource& source,
                                               const TargetModel& target, Ops& ops);
 
-// "DFLASH, 7 drafts a step, 1.2 MB (why)" or "none (why)".
+// "DFLASH, 7 drafts a step, 1.20 MB + 0.50 MB a request (why)" or "none (why)".
 std::string describe_drafter(const DrafterChoice& choice, const Drafter* drafter);
 
 }  // namespace mimo

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -55,7 +56,8 @@ Result<std::string> text_directory(const EvalOptions& options, const EvalSet& se
 }
 
 // `text` and `model` must outlive the runner; `model` is filled unless a server is asked.
-Result<std::unique_ptr<Runner>> make_runner(EvalOptions& options, const TextModel& text, LoadedModel& model) {
+Result<std::unique_ptr<Runner>> make_runner(EvalOptions& options, std::size_t problems, const TextModel& text,
+                                            LoadedModel& model) {
   if (!options.url.empty()) {
     UrlRunnerOptions url;
     url.model = options.model_name;
@@ -64,7 +66,9 @@ Result<std::unique_ptr<Runner>> make_runner(EvalOptions& options, const TextMode
         std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_seconds * 1e3));
     return make_url_runner(options.url, url);
   }
-  options.model.max_running = options.run.concurrency;
+  // The drafter keeps room for so many: no more than there can be.
+  options.model.max_running =
+      static_cast<int>(std::min(static_cast<std::size_t>(options.run.concurrency), problems));
   options.model.allowed_vocab = static_cast<int>(text.tokenizer->vocab_size());
   Result<LoadedModel> loaded = load_model(options.model);
   if (!loaded) return forward_error(loaded);
@@ -105,7 +109,7 @@ int run(EvalOptions& options, const EvalSet& set) {
     output.emplace(std::move(*file));
   }
   LoadedModel model;
-  const Result<std::unique_ptr<Runner>> runner = make_runner(options, text, model);
+  const Result<std::unique_ptr<Runner>> runner = make_runner(options, problems->size(), text, model);
   if (!runner) return report_error(runner.error());
 
   std::vector<ItemResult> results(problems->size());

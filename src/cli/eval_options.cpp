@@ -11,8 +11,10 @@ void add_eval_options(CLI::App& command, EvalOptions& options) {
   add_model_options(command, options.model);
   // The problem set is the command here; the checkpoint is an option.
   command.remove_option(command.get_option("model"));
-  command.add_option("--model", options.model.directory,
-                     "Checkpoint directory to run in this process; default: the bundled model");
+  command
+      .add_option("--model", options.model.directory,
+                  "Checkpoint directory to run in this process; default: the bundled model")
+      ->check(check_not_empty);
   command.add_option("--chunked-prefill-size", options.chunk, "Rows of a prefill step")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
@@ -20,17 +22,23 @@ void add_eval_options(CLI::App& command, EvalOptions& options) {
     if (option->get_name() != "--help") options.local_only.push_back(option);
   }
 
-  command.add_option("--url", options.url,
-                     "Ask the OpenAI-compatible server at http://HOST[:PORT][/v1] instead");
-  command.add_option("--model-name", options.model_name,
-                     "With --url: the model's name there; default: the first that the server lists");
-  command.add_option("--api-key", options.api_key, "With --url: bearer token; default: $MIMO_API_KEY");
-  command.add_option("--timeout", options.timeout_seconds, "With --url: seconds an answer may take")
-      ->check(CLI::Range(0.01, 1e6))
-      ->capture_default_str();
+  command
+      .add_option("--url", options.url, "Ask the OpenAI-compatible server at http://HOST[:PORT][/v1] instead")
+      ->check(check_not_empty);
+  options.url_only = {
+      command
+          .add_option("--model-name", options.model_name,
+                      "With --url: the model's name there; default: the first that the server lists")
+          ->check(check_not_empty),
+      command.add_option("--api-key", options.api_key, "With --url: bearer token; default: $MIMO_API_KEY"),
+      command.add_option("--timeout", options.timeout_seconds, "With --url: seconds an answer may take")
+          ->check(check_not_nan)
+          ->check(CLI::Range(0.01, 1e6))
+          ->capture_default_str()};
 
-  command.add_option("--data", options.data,
-                     "File with the problems; default: the bundled one, if there is one");
+  command
+      .add_option("--data", options.data, "File with the problems; default: the bundled one, if there is one")
+      ->check(check_not_empty);
   command.add_option("--limit", options.limit, "Only the first N problems; 0: all")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->capture_default_str();
@@ -56,15 +64,19 @@ void add_eval_options(CLI::App& command, EvalOptions& options) {
           "Switch thinking off")
       ->excludes(on);
   command.add_flag("--json", options.json, "One JSON object as the last line of stdout");
-  command.add_option("--output", options.output, "Write one JSON line a problem, as they end");
+  command.add_option("--output", options.output, "Write one JSON line a problem, as they end")
+      ->check(check_not_empty);
 }
 
 Status finish_eval_options(EvalOptions& options) {
+  SamplingParams sampling;
+  sampling.temperature = options.run.temperature;
+  sampling.top_p = options.run.top_p;
+  if (const Status ok = validate(sampling, 0); !ok) return ok;
   if (options.url.empty()) {
-    for (const auto& [name, given] : {std::pair("--model-name", !options.model_name.empty()),
-                                      std::pair("--api-key", !options.api_key.empty()),
-                                      std::pair("--tokenizer", !options.tokenizer.empty())}) {
-      if (given) return fail(ErrorCode::kInvalidArgument, "{}: only with --url", name);
+    for (const CLI::Option* option : options.url_only) {
+      if (option->count() > 0)
+        return fail(ErrorCode::kInvalidArgument, "{}: only with --url", option->get_name());
     }
     return {};
   }

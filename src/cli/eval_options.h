@@ -46,6 +46,7 @@ struct EvalOptions {
   std::uint64_t needle_seed = 1;
 
   std::vector<const CLI::Option*> local_only;  // options that mean nothing with --url
+  std::vector<const CLI::Option*> url_only;    // and without it
 };
 
 void add_eval_options(CLI::App& command, EvalOptions& options);

@@ -1,6 +1,7 @@
 #include "cli/eval_sets.h"
 
 #include <CLI/CLI.hpp>
+#include <unordered_set>
 #include <utility>
 
 #include "cli/bundled_model.h"
@@ -58,6 +59,14 @@ Result<std::vector<Problem>> load_gsm8k_set(const EvalOptions& options, const Te
   Gsm8kOptions gsm8k = options.gsm8k;
   const bool completion = gsm8k.protocol == Gsm8kOptions::Protocol::kCompletion;
   gsm8k.shots = options.shots.value_or(completion ? 5 : 0);
+  if (!gsm8k.shots_file.empty() && (completion || gsm8k.shots == 0)) {
+    return fail(ErrorCode::kInvalidArgument, "--shots-data {}: has no effect {}", gsm8k.shots_file,
+                completion ? "with --protocol p3, whose examples come from --data" : "without --shots");
+  }
+  if (options.strict && completion) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--strict: has no effect with --protocol p3, which has no leniency");
+  }
   if (gsm8k.shots_file.empty()) gsm8k.shots_file = folder_of(options.data) + "/train.jsonl";
   return load_gsm8k(options.data, gsm8k);
 }
@@ -88,10 +97,14 @@ Result<std::vector<Problem>> load_needle_set(const EvalOptions& options, const T
   if (options.limit > 0 && std::cmp_less(options.limit, cases.size()))
     cases.resize(static_cast<std::size_t>(options.limit));
   std::vector<Problem> problems;
+  std::unordered_set<std::string> ids;
   Progress progress("prompts", cases.size(), Progress::Unit::kItems);
   for (const NeedleCase& one : cases) {
     Result<Problem> problem = builder.build(one, options.needle_seed);
     if (!problem) return forward_error(problem);
+    if (!ids.insert(problem->id).second) {
+      return fail(ErrorCode::kInvalidArgument, "--lengths, --depths: {} would be asked twice", problem->id);
+    }
     problem->index = problems.size();
     problems.push_back(std::move(*problem));
     progress.update(problems.size());
@@ -120,9 +133,9 @@ void add_gsm8k_options(CLI::App& command, EvalOptions& options) {
 void add_needle_options(CLI::App& command, EvalOptions& options) {
   command.add_option("--haystack", options.haystack,
                      "Prose, one sentence a line; default: haystack.txt beside the data");
-  command.add_option("--tokenizer", options.tokenizer,
-                     "With --url: directory whose tokenizer and template count prompt tokens; default: the "
-                     "bundled model");
+  options.url_only.push_back(command.add_option(
+      "--tokenizer", options.tokenizer,
+      "With --url: directory whose tokenizer and template count prompt tokens; default: the bundled model"));
   command.add_option("--lengths", options.lengths, "Prompt tokens, exact")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -131,6 +144,7 @@ void add_needle_options(CLI::App& command, EvalOptions& options) {
   command.add_option("--depths", options.depths, "Where the needle stands: shares of the haystack")
       ->delimiter(',')
       ->allow_extra_args(false)
+      ->check(check_not_nan)
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command.add_option("--samples", options.samples, "Prompts for each length and depth")

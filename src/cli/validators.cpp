@@ -1,7 +1,9 @@
 #include "cli/validators.h"
 
 #include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 namespace mimo {
@@ -13,6 +15,15 @@ std::string check_unsigned_integer(const std::string& text) {
   const auto [rest, ec] = std::from_chars(text.data(), end, value);
   if (ec == std::errc() && rest == end) return {};
   return "got " + text + ", expected an integer from 0 to 2^64 - 1";
+}
+
+std::string check_not_empty(const std::string& text) {
+  return text.empty() ? "got nothing, expected a value" : std::string();
+}
+
+std::string check_not_nan(const std::string& text) {
+  const bool nan = std::isnan(std::strtod(text.c_str(), nullptr));
+  return nan ? "got " + text + ", expected a number" : std::string();
 }
 
 }  // namespace mimo

@@ -5,8 +5,10 @@
 namespace mimo {
 namespace {
 
-// A step counts half as much after 34 more.
-constexpr double kFade = 0.98;
+// Steps of a size before it counts as known: the first may be cold.
+constexpr std::size_t kEnough = 2;
+// Sizes closer than this are one: a server's batches have any number of rows.
+constexpr double kSameSize = 1.05;
 // Blocks that an average is taken over, once there are so many.
 constexpr std::int64_t kBlocks = 64;
 // Guess for a draft that was never seen: good, so that it will be seen. It counts as so many blocks: one
@@ -16,21 +18,43 @@ constexpr std::int64_t kGuessBlocks = 8;
 
 }  // namespace
 
-void StepCost::add(double rows, double seconds) {
-  weight_ = kFade * weight_ + 1;
-  rows_ = kFade * rows_ + rows;
-  seconds_ = kFade * seconds_ + seconds;
-  rows_rows_ = kFade * rows_rows_ + rows * rows;
-  rows_seconds_ = kFade * rows_seconds_ + rows * seconds;
-  const double mean_rows = rows_ / weight_;
-  const double mean_seconds = seconds_ / weight_;
-  const double spread = rows_rows_ / weight_ - mean_rows * mean_rows;
-  // While all steps have about the same size, the last slope stands and the line moves with the mean.
-  if (spread > 0.01 * mean_rows * mean_rows) {
-    per_row_ = std::max(0.0, (rows_seconds_ / weight_ - mean_rows * mean_seconds) / spread);
-    known_ = true;
+double StepCost::Size::lowest() const { return *std::min_element(last.begin(), last.end()); }
+
+void StepCost::add(int rows, double seconds) {
+  auto at = std::find_if(sizes_.begin(), sizes_.end(),
+                         [&](const Size& size) { return size.rows * kSameSize >= rows; });
+  if (at == sizes_.end() || at->rows > rows * kSameSize) {
+    at = sizes_.emplace(at);
+    at->rows = rows;
   }
-  fixed_ = std::max(0.0, mean_seconds - per_row_ * mean_rows);
+  if (at->last.size() < kKept) {
+    at->last.push_back(seconds);
+  } else {
+    at->last[at->next] = seconds;
+    at->next = (at->next + 1) % kKept;
+  }
+}
+
+bool StepCost::known() const {
+  return std::count_if(sizes_.begin(), sizes_.end(),
+                       [](const Size& size) { return size.last.size() >= kEnough; }) >= 2;
+}
+
+double StepCost::at(double rows) const {
+  if (sizes_.empty()) return 0;
+  // A step never costs more than one with more rows: the shorter time is the truer one.
+  std::vector<double> cost(sizes_.size());
+  double above = sizes_.back().lowest();
+  for (std::size_t i = sizes_.size(); i-- > 0;) cost[i] = above = std::min(above, sizes_[i].lowest());
+  if (sizes_.size() == 1) return cost[0] * std::max(1.0, rows / sizes_[0].rows);
+  const auto next =
+      std::find_if(sizes_.begin(), sizes_.end(), [&](const Size& size) { return size.rows >= rows; });
+  const auto right =
+      static_cast<std::size_t>(std::clamp<std::ptrdiff_t>(next - sizes_.begin(), 1, std::ssize(sizes_) - 1));
+  const double from = sizes_[right - 1].rows;
+  const double slope = (cost[right] - cost[right - 1]) / (sizes_[right].rows - from);
+  // Below the smallest size the line may not fall under that size's cost a row.
+  return std::max(cost[right - 1] + slope * (rows - from), cost[0] * std::min(1.0, rows / sizes_[0].rows));
 }
 
 WidthTuner::WidthTuner(int max_drafts)
@@ -39,10 +63,8 @@ WidthTuner::WidthTuner(int max_drafts)
       seen_(static_cast<std::size_t>(max_drafts), 0) {}
 
 int WidthTuner::choose(int batch) {
-  ++steps_;
   // The first steps have different sizes, so that their cost can be told apart.
-  if (!cost_.known() || !drafted_)
-    return steps_ % 3 == 1 ? max_drafts_ : (steps_ % 3 == 2 ? 0 : max_drafts_ / 2);
+  if (!cost_.known()) return explored_++ % 2 == 0 ? max_drafts_ : 0;
   const int width = best(batch);
   if (before_probe_ >= 0) {
     probe_interval_ = width == before_probe_ ? std::min(2 * probe_interval_, kLastProbe) : kFirstProbe;
@@ -51,6 +73,8 @@ int WidthTuner::choose(int batch) {
   }
   if (--until_probe_ > 0) return width;
   before_probe_ = width;
+  // In turn a step without drafts, whose cost everything is compared with, and another width.
+  if (width > 0 && probes_++ % 2 == 0) return 0;
   return width == max_drafts_ ? max_drafts_ / 2 : max_drafts_;
 }
 
@@ -62,7 +86,7 @@ int WidthTuner::best(int batch) const {
   for (int m = 0; m <= max_drafts_; ++m) {
     if (m > 0) tokens += survival *= right_[static_cast<std::size_t>(m - 1)];
     const double seconds =
-        cost_.at(static_cast<double>(batch) * (m + 1)) + (m > 0 ? batch * draft_seconds_ : 0);
+        cost_.at(static_cast<double>(batch) * (m + 1)) + (m > 0 ? draft_cost_.at(batch) : 0);
     const double rate = tokens / std::max(seconds, 1e-9);
     if (rate > best_rate) {
       best_rate = rate;
@@ -82,10 +106,7 @@ void WidthTuner::record_block(int proposed, int accepted) {
 
 void WidthTuner::record_step(int rows, double seconds, int drafted, double draft_seconds) {
   cost_.add(rows, seconds);
-  if (drafted == 0) return;
-  const double one = draft_seconds / drafted;
-  draft_seconds_ = drafted_ ? 0.9 * draft_seconds_ + 0.1 * one : one;
-  drafted_ = true;
+  if (drafted > 0) draft_cost_.add(drafted, draft_seconds);
 }
 
 }  // namespace mimo

@@ -9,23 +9,27 @@
 
 namespace mimo {
 
-// Least squares of seconds over rows, old steps fading out: seconds = fixed + per_row * rows.
+// What a step of so many rows takes when nothing holds it up: the shortest of the last steps of each size, and
+// straight lines between sizes. A step that waited for a CPU says nothing about the others.
 class StepCost {
  public:
-  void add(double rows, double seconds);
-  // Steps of different sizes have been seen.
-  bool known() const { return known_; }
-  double at(double rows) const { return fixed_ + per_row_ * rows; }
+  void add(int rows, double seconds);
+  // Two sizes have been seen often enough that neither is a cold or a held-up step.
+  bool known() const;
+  // 0 while nothing has been seen.
+  double at(double rows) const;
 
  private:
-  double weight_ = 0;
-  double rows_ = 0;
-  double seconds_ = 0;
-  double rows_rows_ = 0;
-  double rows_seconds_ = 0;
-  double fixed_ = 0;
-  double per_row_ = 0;
-  bool known_ = false;
+  static constexpr std::size_t kKept = 8;
+
+  struct Size {
+    int rows = 0;
+    std::vector<double> last;  // at most kKept
+    std::size_t next = 0;      // of `last`, to be replaced
+    double lowest() const;
+  };
+
+  std::vector<Size> sizes_;  // ascending
 };
 
 class WidthTuner {
@@ -51,15 +55,15 @@ class WidthTuner {
 
  private:
   int max_drafts_;
-  std::int64_t steps_ = 0;
   StepCost cost_;
-  double draft_seconds_ = 0;  // of one request, average
-  bool drafted_ = false;
+  StepCost draft_cost_;             // "rows" are requests drafted for
   std::vector<double> right_;       // [i]: draft i + 1 is right where the drafts before it were
   std::vector<std::int64_t> seen_;  // [i]: how often that was seen
   int until_probe_ = kFirstProbe;
   int probe_interval_ = kFirstProbe;
   int before_probe_ = -1;
+  int probes_ = 0;
+  int explored_ = 0;  // steps so far that were to learn costs
 };
 
 }  // namespace mimo

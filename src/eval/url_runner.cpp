@@ -31,10 +31,12 @@ std::string excerpt(const std::string& body) {
   return shown.empty() ? "empty body" : shown;
 }
 
+// 0 where the server does not say, or says what no answer can have: counts are added up.
 std::int64_t count_field(const json::object& usage, const char* key) {
+  constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
   const json::value* value = usage.if_contains(key);
   const std::int64_t* count = value == nullptr ? nullptr : value->if_int64();
-  return count == nullptr ? 0 : *count;
+  return count == nullptr || *count < 0 || *count > kMaxTokens ? 0 : *count;
 }
 
 std::string text_field(const json::object& object, const char* key) {

@@ -148,6 +148,25 @@ def test_refusals(mimo, gsm, tmp_path):
     mimo("eval", "nano-gsm", "--data", gsm, "--url", "https://localhost").refusal("https")
     mimo("eval", "nano-gsm", "--model", tmp_path / "nowhere", "--data", gsm).refusal("nowhere")
     mimo("eval", "needle", "--model", TINY, "--data", gsm).refusal(gsm)
+    for option in ("--url", "--data", "--output", "--model"):
+        mimo("eval", "nano-gsm", "--data", gsm, option, "").refusal(option)
+    for option in ("--temperature", "--top-p", "--timeout"):
+        mimo(*run, "--data", gsm, option, "nan").refusal(option.strip("-").replace("-", "_"), "nan")
+    mimo(*run, "--data", gsm, "--top-p", 0).refusal("top_p", "0")
+
+
+def test_options_that_would_be_ignored_are_refused(mimo, gsm):
+    mimo("eval", "nano-gsm", "--model", TINY, "--data", gsm, "--timeout", 3).refusal("--timeout", "--url")
+    run = ("eval", "gsm8k", "--model", TINY, "--data", gsm)
+    mimo(*run, "--shots-data", gsm).refusal("--shots-data", "--shots")
+    mimo(*run, "--shots-data", gsm, "--protocol", "p3").refusal("--shots-data", "p3")
+    mimo(*run, "--strict", "--protocol", "p3").refusal("--strict", "p3")
+
+
+def test_needle_refuses_a_place_twice_and_no_place(mimo, needle):
+    run = ("eval", "needle", "--model", TINY, "--data", needle, "--samples", 1)
+    mimo(*run, "--lengths", "300,300", "--depths", 0.5).refusal("--lengths", "needle-300-0.5-000")
+    mimo(*run, "--lengths", 300, "--depths", "nan").refusal("--depths", "nan")
 
 
 def test_the_bundled_model_is_the_default(mimo, gsm, tmp_path, monkeypatch):
