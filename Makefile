@@ -1,6 +1,9 @@
 # The everyday commands. Each installs what is missing, builds, and runs; see CONTRIBUTING.md.
 JOBS ?= $(shell nproc)
-PROMPT ?= One day a small fox
+MODEL ?= models/nano
+PROMPT ?= Tom has 32 feathers. Jack has twice as many feathers as Tom. How many feathers do they have in all?
+# For the recipe, so that a question may hold quotes.
+export PROMPT
 
 .PHONY: build serve test test-fast asan fuzz format lint clean
 .NOTPARALLEL:
@@ -11,7 +14,8 @@ build:
 	@cmake --build build -j $(JOBS) --target mimo
 
 serve: build
-	build/mimo generate models/tiny --prompt "$(PROMPT)" --max-tokens 32
+	@printf '\n> %s\n\n' "$$PROMPT"
+	@build/mimo generate $(MODEL) --message "$$PROMPT" --max-tokens 512
 
 test:
 	@scripts/setup

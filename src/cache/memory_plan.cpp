@@ -10,6 +10,7 @@
 namespace mimo {
 namespace {
 
+constexpr const char* kDraftKvRow = "KV: drafter";
 constexpr int kMaxPageTokens = 1024;
 constexpr int kMaxRunning = 1 << 16;
 constexpr int kMaxChunk = 1 << 20;
@@ -171,9 +172,13 @@ class Planner {
 
   void add_draft_kv(MemoryPlan& plan) const {
     if (!in_.draft || in_.draft->window == 0) return;
-    const std::int64_t tokens = std::int64_t{plan.input.max_running} * (in_.draft->window + in_.block_tokens);
+    // A ring of whole pages a request: the window and the block, which may begin anywhere in a page; no more
+    // than the longest request fills.
+    const std::int64_t pages = std::min(pages_of(in_.draft->window + in_.block_tokens, in_.page_tokens) + 1,
+                                        pages_of(plan.input.context + in_.block_tokens, in_.page_tokens));
+    const std::int64_t tokens = plan.input.max_running * pages * in_.page_tokens;
     plan.rows.push_back(
-        {"KV: drafter", static_cast<std::uint64_t>(tokens) * in_.draft->kv_bytes_per_token, tokens});
+        {kDraftKvRow, static_cast<std::uint64_t>(tokens) * in_.draft->kv_bytes_per_token, tokens});
   }
 
   // Both pools from one ratio. The window pool must hold at least one request at work.
@@ -299,12 +304,24 @@ Status check_input(const ModelConfig& config, const MemoryPlanInput& input) {
   return check_shard(config, {0, input.tensor_parallel});
 }
 
-std::string gib(std::uint64_t bytes) {
-  return fmt::format("{:.3f}", static_cast<double>(bytes) / (1ull << 30));
+// GiB, or MiB where small parts would round to nothing.
+struct Unit {
+  const char* name;
+  double bytes;
+  std::string operator()(std::uint64_t value) const {
+    return fmt::format("{:.3f}", static_cast<double>(value) / bytes);
+  }
+};
+
+Unit unit_of(const MemoryPlan& plan) {
+  constexpr std::uint64_t kSmall = 4ull << 30;
+  return std::max(plan.needed_bytes, plan.input.memory_bytes) < kSmall ? Unit{"MiB", 1ull << 20}
+                                                                       : Unit{"GiB", 1ull << 30};
 }
 
-void add_row(std::string& text, std::string_view name, std::uint64_t bytes, std::int64_t tokens) {
-  text += fmt::format("  {:<32} {:>12} GiB", name, gib(bytes));
+void add_row(std::string& text, const Unit& unit, std::string_view name, std::uint64_t bytes,
+             std::int64_t tokens) {
+  text += fmt::format("  {:<32} {:>12} {}", name, unit(bytes), unit.name);
   if (tokens != 0) text += fmt::format(" {:>12} tokens", tokens);
   text += '\n';
 }
@@ -331,6 +348,18 @@ std::array<std::uint64_t, kTensorGroups> rank_weight_bytes(const ModelConfig& co
   return total;
 }
 
+DraftPlan draft_plan(const DFlashConfig& config, KvFormat format, bool row_scales) {
+  AttentionShape shape;
+  shape.qk_dim = config.head_dim;
+  shape.v_dim = config.head_dim;
+  DraftPlan plan;
+  plan.weight_bytes = 2 * (config.parameters() + config.context_parameters());  // bf16
+  plan.kv_bytes_per_token = static_cast<std::uint64_t>(config.layers) *
+                            kv_bytes_per_token(shape, config.kv_heads, format, row_scales);
+  plan.window = config.widest_window();
+  return plan;
+}
+
 Result<MemoryPlan> plan_memory(const ModelConfig& config, const MemoryPlanInput& input) {
   if (const Status status = check_input(config, input); !status) return forward_error(status);
   return Planner(config, input).plan();
@@ -343,17 +372,29 @@ std::string to_text(const MemoryPlan& plan) {
       "chunk {}\n",
       plan.member, in.tensor_parallel, kv_format_name(in.kv_format), in.page_tokens, in.max_running,
       in.context, in.chunk_tokens);
-  for (const MemoryPlanRow& row : plan.rows) add_row(text, row.name, row.bytes, row.tokens);
-  add_row(text, "KV: full layers (what is left)",
+  const Unit unit = unit_of(plan);
+  for (const MemoryPlanRow& row : plan.rows) {
+    const bool rings = in.draft && row.name == kDraftKvRow;
+    add_row(text, unit,
+            rings ? fmt::format("{} ({} x {} {})", row.name, in.max_running,
+                                unit(row.bytes / static_cast<std::uint64_t>(in.max_running)), unit.name)
+                  : row.name,
+            row.bytes, row.tokens);
+  }
+  if (in.draft && in.draft->window == 0) {
+    text += fmt::format("  (the drafter's KV, {} bytes a token, grows with that of the full layers)\n",
+                        in.draft->kv_bytes_per_token);
+  }
+  add_row(text, unit, "KV: full layers (what is left)",
           static_cast<std::uint64_t>(plan.full_pages) * plan.full_page_bytes, plan.full_tokens);
-  add_row(text, "memory", in.memory_bytes, 0);
-  add_row(text, "needed at least", plan.needed_bytes, plan.needed_tokens);
+  add_row(text, unit, "memory", in.memory_bytes, 0);
+  add_row(text, unit, "needed at least", plan.needed_bytes, plan.needed_tokens);
   if (plan.fits) {
     text += fmt::format("fits: {} request{} at {} tokens\n", plan.requests_at_context(),
                         plan.requests_at_context() == 1 ? "" : "s", in.context);
     return text;
   }
-  text += fmt::format("does not fit: {} GiB short\n", gib(plan.needed_bytes - in.memory_bytes));
+  text += fmt::format("does not fit: {} {} short\n", unit(plan.needed_bytes - in.memory_bytes), unit.name);
   for (std::size_t i = 0; i < plan.changes.size(); ++i) {
     text += fmt::format("  {} {}\n", i == 0 ? "smallest change:" : "or:", plan.changes[i].text);
   }

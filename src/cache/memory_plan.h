@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/config.h"
+#include "checkpoint/dflash_config.h"
 #include "checkpoint/model_size.h"
 #include "core/json.h"
 #include "core/result.h"
@@ -18,9 +19,13 @@ namespace mimo {
 // A drafter beside the target, in bytes of one rank.
 struct DraftPlan {
   std::uint64_t weight_bytes = 0;
-  std::uint64_t kv_bytes_per_token = 0;
+  std::uint64_t kv_bytes_per_token = 0;  // in the KV format of the plan
   int window = 0;  // tokens of draft KV a running request keeps; 0: as many as the target's full layers
 };
+
+// Of a DFlash drafter, which is whole on every rank. K and V projections are held twice, as
+// DFlashConfig::context_parameters() says.
+DraftPlan draft_plan(const DFlashConfig& config, KvFormat format, bool row_scales);
 
 struct MemoryPlanInput {
   std::uint64_t memory_bytes = 0;  // of one rank, for everything below

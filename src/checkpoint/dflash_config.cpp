@@ -277,6 +277,22 @@ int DFlashConfig::widest_window() const {
   return widest;
 }
 
+std::uint64_t DFlashConfig::context_parameters() const {
+  return 2ull * static_cast<std::uint64_t>(layers) * static_cast<std::uint64_t>(kv_heads) *
+         static_cast<std::uint64_t>(head_dim) * static_cast<std::uint64_t>(hidden);
+}
+
+std::uint64_t DFlashConfig::parameters() const {
+  const auto width = static_cast<std::uint64_t>(hidden);
+  const auto dim = static_cast<std::uint64_t>(head_dim);
+  const auto heads = static_cast<std::uint64_t>(q_heads);
+  const std::uint64_t fc = target_layer_ids.size() * width * width;
+  const std::uint64_t layer = 2 * heads * dim * width                                 // q_proj, o_proj
+                              + 3 * static_cast<std::uint64_t>(intermediate) * width  // gate, up, down
+                              + 2 * width + 2 * dim + (sinks ? heads : 0);            // norms, sinks
+  return fc + 2 * width + static_cast<std::uint64_t>(layers) * layer + context_parameters();
+}
+
 Result<DFlashConfig> parse_dflash_config(std::string_view text, std::string_view what,
                                          const ModelConfig& target) {
   JsonLimits limits;

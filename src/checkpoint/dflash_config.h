@@ -37,6 +37,11 @@ struct DFlashConfig {
 
   // Widest window of the layers; 0 when a layer sees the whole context.
   int widest_window() const;
+  // Of the drafter's own tensors: embedding and head are the target's.
+  std::uint64_t parameters() const;
+  // K and V projections of all layers, which a running drafter holds twice: within Q, K, V for the rows of a
+  // block, and side by side for the context.
+  std::uint64_t context_parameters() const;
 };
 
 // `target`: the config of the model that the drafter drafts for. Wrong, missing and contradictory values are

@@ -64,7 +64,8 @@ class TensorBook {
   Status append(const std::string& name, std::int64_t rows, std::int64_t cols, WeightView& view) {
     const Result<const std::uint8_t*> data = take(name, {rows, cols});
     if (!data) return forward_error(data);
-    if (view.name.empty()) view.name = fmt::format("{}: {}", where_, name);
+    view.name =
+        view.name.empty() ? fmt::format("{}: {}", where_, name) : fmt::format("{}, {}", view.name, name);
     view.format = WeightFormat::kBF16;
     view.cols = cols;
     view.rows += rows;

@@ -1,10 +1,14 @@
 #include "checkpoint/inspect.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
+#include "checkpoint/dflash_weights.h"
+#include "checkpoint/mask_embedding.h"
 #include "checkpoint/safetensors_set.h"
 #include "checkpoint/sharding.h"
 
@@ -81,6 +85,67 @@ std::optional<double> blocks_at_448(const ModelConfig& config, const QkvLayout& 
   return static_cast<double>(reached) / static_cast<double>(whole);
 }
 
+// Everything that start-up would refuse is a problem: a drafter that is there is used.
+void inspect_drafter(InspectReport& report) {
+  const std::string directory = report.directory + "/dflash";
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error)) return;
+  DrafterReport& drafter = report.drafter.emplace();
+  Result<DFlashConfig> config = load_dflash_config(directory, report.config);
+  if (!config) {
+    report.problems.push_back(config.error().message);
+    return;
+  }
+  drafter.config = std::move(*config);
+  const Result<std::vector<float>> mask =
+      load_mask_embedding(directory, drafter.config->mask_token_id, drafter.config->hidden);
+  if (mask) {
+    double squares = 0;
+    for (const float value : *mask) squares += double{value} * double{value};
+    drafter.mask_norm = std::sqrt(squares);
+  } else {
+    report.problems.push_back(mask.error().message);
+  }
+  const Result<DFlashWeights> weights = DFlashWeights::open(directory, *drafter.config);
+  if (!weights) report.problems.push_back(weights.error().message);
+  for (const std::string& warning : drafter.config->warnings) report.config.warnings.push_back(warning);
+}
+
+std::string window_text(const DFlashConfig& config) {
+  const int window = config.widest_window();
+  return window > 0 ? fmt::format("window {}", window) : "the whole context";
+}
+
+std::string drafter_text(const DrafterReport& drafter) {
+  if (!drafter.config) return "\ndrafter (dflash/): cannot be read\n";
+  const DFlashConfig& config = *drafter.config;
+  std::string text = fmt::format(
+      "\ndrafter (dflash/)\n  {} layers, blocks of {} ({} drafts), {}, taps after layers {}\n", config.layers,
+      config.block, config.block - 1, window_text(config), fmt::join(config.target_layer_ids, ", "));
+  text += fmt::format("  {} parameters, {} in bf16; mask token {}, norm of its embedding {}\n",
+                      parameter_text(config.parameters()), gigabytes(2 * config.parameters()),
+                      config.mask_token_id,
+                      drafter.mask_norm ? fmt::format("{:.3f}", *drafter.mask_norm) : std::string("unknown"));
+  return text;
+}
+
+json::value drafter_json(const std::optional<DrafterReport>& drafter) {
+  if (!drafter) return nullptr;
+  json::object out;
+  if (drafter->config) {
+    const DFlashConfig& config = *drafter->config;
+    out = {{"layers", config.layers},
+           {"block", config.block},
+           {"window", config.widest_window()},
+           {"target_layer_ids", json::value_from(config.target_layer_ids)},
+           {"mask_token_id", config.mask_token_id},
+           {"parameters", config.parameters()},
+           {"bytes", 2 * config.parameters()}};
+  }
+  out["mask_embedding_norm"] = drafter->mask_norm ? json::value(*drafter->mask_norm) : json::value();
+  return out;
+}
+
 json::array text_array(const std::vector<std::string>& texts) {
   json::array out;
   for (const std::string& text : texts) out.emplace_back(json::string(text));
@@ -113,6 +178,7 @@ Result<InspectReport> inspect_checkpoint(const std::string& directory, const Ope
   report.kv_fp8 = kv_bytes(report.config, KvFormat::kFp8, false);
   report.tensor_parallel = supported_shard_sizes(report.config);
   report.qkv = {report.config.fused_qkv, report.config.qkv_chunks};
+  inspect_drafter(report);
   const Result<SafetensorsSet> files = SafetensorsSet::open(directory);
   if (!files) {
     report.problems.push_back(files.error().message);
@@ -196,6 +262,7 @@ std::string to_text(const InspectReport& report) {
     text +=
         fmt::format("  {:.1f}% of the fused QKV's FP8 blocks reach 448\n", 100 * *report.qkv_blocks_at_448);
   }
+  if (report.drafter) text += drafter_text(*report.drafter);
   text += "\nbytes by group\n";
   for (int g = 0; g < kTensorGroups; ++g) {
     const auto at = static_cast<std::size_t>(g);
@@ -275,6 +342,7 @@ json::value to_json(const InspectReport& report) {
       {"qkv_blocks_at_448",
        report.qkv_blocks_at_448 ? json::value(*report.qkv_blocks_at_448) : json::value()},
       {"mtp_heads", report.mtp_heads},
+      {"drafter", drafter_json(report.drafter)},
       {"groups", groups},
       {"parameters_total", report.size.total_parameters},
       {"parameters_active", report.size.active_parameters},

@@ -10,12 +10,19 @@
 
 #include "checkpoint/binding.h"
 #include "checkpoint/config.h"
+#include "checkpoint/dflash_config.h"
 #include "checkpoint/model_size.h"
 #include "checkpoint/weight_source.h"
 #include "core/json.h"
 #include "core/result.h"
 
 namespace mimo {
+
+// The checkpoint's dflash/. What is wrong with it stands in InspectReport::problems.
+struct DrafterReport {
+  std::optional<DFlashConfig> config;  // absent: cannot be read
+  std::optional<double> mask_norm;     // Euclidean, of the mask embedding; absent: cannot be read
+};
 
 struct InspectReport {
   std::string directory;
@@ -33,8 +40,9 @@ struct InspectReport {
   // Of the FP8 blocks of the first full layer's fused QKV, the part whose largest code is 448: nearly 1 when
   // the block borders are where the quantiser had them, less when rows are read in another layout.
   std::optional<double> qkv_blocks_at_448;
+  std::optional<DrafterReport> drafter;           // absent: no dflash/
   std::map<std::string, SkippedTensors> skipped;  // tensors of other parts (encoders), by prefix
-  std::vector<std::string> problems;              // empty: the checkpoint can be loaded
+  std::vector<std::string> problems;              // empty: checkpoint and drafter can be loaded
 };
 
 // Reads headers and, for the check of the QKV layout, one matrix. Fails only without a directory or a valid

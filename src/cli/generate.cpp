@@ -33,6 +33,13 @@ const char* finish_name(const GenerateResult& result) {
   return result.finish->reason == FinishReason::kLength ? "length" : "stop";
 }
 
+// Tokens a second; the first token comes out of the prefill.
+double decode_rate(const GenerateResult& result) {
+  return result.decode_seconds > 0 && result.tokens.size() > 1
+             ? static_cast<double>(result.tokens.size() - 1) / result.decode_seconds
+             : 0.0;
+}
+
 json::value to_json(const GenerateResult& result, std::size_t prompt_tokens, const LoadedModel& loaded) {
   json::object out;
   json::array ids;
@@ -66,11 +73,7 @@ json::value to_json(const GenerateResult& result, std::size_t prompt_tokens, con
   timings["decode_seconds"] = result.decode_seconds;
   timings["prefill_tokens_per_second"] =
       result.prefill_seconds > 0 ? static_cast<double>(prompt_tokens) / result.prefill_seconds : 0.0;
-  // The first token comes out of the prefill.
-  timings["decode_tokens_per_second"] =
-      result.decode_seconds > 0 && result.tokens.size() > 1
-          ? static_cast<double>(result.tokens.size() - 1) / result.decode_seconds
-          : 0.0;
+  timings["decode_tokens_per_second"] = decode_rate(result);
   out["timings"] = std::move(timings);
   if (loaded.drafter) {
     json::object speculation = speculation_json(result.speculation);
@@ -142,9 +145,10 @@ int run(GenerateOptions& options) {
     for (const SampledToken& token : result.tokens) fmt::print("{} ", token.id);
   }
   fmt::print("\n");
-  fmt::print(stderr, "{} prompt tokens in {:.3f} s, {} generated in {:.3f} s, finish: {}\n",
+  fmt::print(stderr,
+             "{} prompt tokens in {:.3f} s, {} generated in {:.3f} s, {:.0f} tokens a second, finish: {}\n",
              request.prompt.size(), result.prefill_seconds, result.tokens.size(), result.decode_seconds,
-             finish_name(result));
+             decode_rate(result), finish_name(result));
   if (loaded->drafter) {
     fmt::print(stderr, "{}: {}\n", loaded->drafter->name(), speculation_line(result.speculation));
   }

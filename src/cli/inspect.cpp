@@ -1,12 +1,14 @@
 #include "checkpoint/inspect.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "cache/memory_plan.h"
 #include "cli/byte_size.h"
 #include "cli/commands.h"
+#include "cli/drafter_options.h"
 #include "cli/model_options.h"
 
 namespace mimo {
@@ -32,9 +34,32 @@ struct PlanOptions {
   std::string directory;
   std::string memory;
   std::string kv_dtype = "bfloat16";
+  DrafterOptions drafter;
   MemoryPlanInput input;
   bool json = false;
 };
+
+// Charges the drafter that start-up would choose.
+Status add_drafter(PlanOptions& options, const ModelConfig& config) {
+  const Result<DrafterChoice> choice = choose_drafter(options.drafter, options.directory);
+  if (!choice) return forward_error(choice);
+  MemoryPlanInput& input = options.input;
+  if (choice->kind == DrafterKind::kMtp) {
+    if (config.mtp_heads == 0) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "--speculative-algorithm MTP: num_nextn_predict_layers is 0, the checkpoint has no MTP heads");
+    }
+    input.mtp_heads = std::max(config.mtp_heads, 1);  // not declared: the chain needs at least one
+    input.block_tokens = input.mtp_heads + 1;
+  } else if (choice->kind == DrafterKind::kDFlash) {
+    const Result<DFlashConfig> drafter = load_dflash_config(choice->directory, config);
+    if (!drafter) return forward_error(drafter);
+    input.draft = draft_plan(*drafter, input.kv_format, input.kv_row_scales);
+    input.block_tokens = drafter->block;
+  }
+  return {};
+}
 
 int run_plan(PlanOptions& options) {
   const Result<ModelConfig> config = load_config(options.directory);
@@ -44,6 +69,7 @@ int run_plan(PlanOptions& options) {
   options.input.memory_bytes = *memory;
   options.input.kv_format =
       options.kv_dtype == "fp8" || options.kv_dtype == "fp8_e4m3" ? KvFormat::kFp8 : KvFormat::kBF16;
+  if (const Status ok = add_drafter(options, *config); !ok) return report_error(ok.error());
   const Result<MemoryPlan> plan = plan_memory(*config, options.input);
   if (!plan) return report_error(plan.error());
   if (options.json) {
@@ -98,6 +124,16 @@ CommandBody add_plan_command(CLI::App& app) {
   command->add_option("--tp,--tensor-parallel-size", input.tensor_parallel, "Ranks that share the weights")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  command
+      ->add_option(
+          "--speculative-algorithm", options->drafter.algorithm,
+          "Whose weights and KV are charged: DFLASH, MTP, NONE; AUTO: DFLASH if the checkpoint ships "
+          "dflash/")
+      ->check(CLI::IsMember({"AUTO", "DFLASH", "MTP", "NONE"}))
+      ->capture_default_str();
+  command->add_option("--speculative-draft-model-path", options->drafter.directory,
+                      "Directory of the DFlash drafter (its config.json is enough); default: dflash/ of the "
+                      "checkpoint");
   command->add_flag("--json", options->json, "One JSON object on stdout");
   return [options] { return run_plan(*options); };
 }

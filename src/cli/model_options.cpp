@@ -120,9 +120,11 @@ Result<LoadedModel> load_model(ModelOptions& options) {
   if (!choice) return forward_error(choice);
   Result<std::unique_ptr<WeightSource>> source = open_source(options, choice->kind == DrafterKind::kMtp);
   if (!source) {
-    const bool no_heads =
-        choice->kind == DrafterKind::kMtp && source.error().message.find("MTP heads") != std::string::npos;
-    return no_heads ? tl::unexpected(source.error().within("--speculative-algorithm MTP"))
+    const std::string& message = source.error().message;
+    const bool of_heads =
+        choice->kind == DrafterKind::kMtp &&
+        (message.find("MTP heads") != std::string::npos || message.find("model.mtp.") != std::string::npos);
+    return of_heads ? tl::unexpected(source.error().within("--speculative-algorithm MTP"))
                     : forward_error(source);
   }
   loaded.source = std::move(*source);

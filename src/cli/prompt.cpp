@@ -11,8 +11,27 @@ namespace {
 
 constexpr std::size_t kMaxPromptFile = 256u << 20;
 
-Result<std::vector<std::int32_t>> render_chat(const PromptOptions& options, const std::string& directory,
-                                              const Tokenizer& tokenizer) {
+// `what` names the conversation in messages.
+Result<std::vector<std::int32_t>> render_chat(const ChatInput& input, std::string_view what,
+                                              const std::string& directory, const Tokenizer& tokenizer) {
+  const Result<ChatFormat> format = ChatFormat::load(directory);
+  if (!format) return forward_error(format);
+  Result<ChatPrompt> prompt = make_chat_prompt(*format, tokenizer, input);
+  if (!prompt) return tl::unexpected(prompt.error().within(std::string(what)));
+  return std::move(prompt->ids);
+}
+
+Result<std::vector<std::int32_t>> render_message(const PromptOptions& options, const std::string& directory,
+                                                 const Tokenizer& tokenizer) {
+  const json::array messages{json::object{{"role", "user"}, {"content", *options.message}}};
+  ChatInput input;
+  input.messages = &messages;
+  input.enable_thinking = options.enable_thinking;
+  return render_chat(input, "--message", directory, tokenizer);
+}
+
+Result<std::vector<std::int32_t>> render_chat_file(const PromptOptions& options, const std::string& directory,
+                                                   const Tokenizer& tokenizer) {
   const Result<json::value> file = parse_json_file(options.chat_file, {.max_bytes = kMaxPromptFile});
   if (!file) return forward_error(file);
   const json::object* object = file->if_object();
@@ -39,17 +58,14 @@ Result<std::vector<std::int32_t>> render_chat(const PromptOptions& options, cons
       }
     }
   }
-  const Result<ChatFormat> format = ChatFormat::load(directory);
-  if (!format) return forward_error(format);
-  Result<ChatPrompt> prompt = make_chat_prompt(*format, tokenizer, input);
-  if (!prompt) return tl::unexpected(prompt.error().within(options.chat_file));
-  return std::move(prompt->ids);
+  return render_chat(input, options.chat_file, directory, tokenizer);
 }
 
 }  // namespace
 
 void add_prompt_options(CLI::App& command, PromptOptions& options) {
   command.add_option("--prompt", options.text, "Text to continue");
+  command.add_option("--message", options.message, "One user message, in the checkpoint's chat format");
   command.add_option("--chat", options.chat_file,
                      "JSON file: a list of messages, or an object with messages and tools");
   command.add_option("--token-ids", options.ids_file, "JSON file: an array of token ids");
@@ -58,10 +74,10 @@ void add_prompt_options(CLI::App& command, PromptOptions& options) {
   // Two callbacks: a flag bound to an optional would be set to false when it is absent.
   command.add_flag_function(
       "--enable-thinking", [&options](std::int64_t /*count*/) { options.enable_thinking = true; },
-      "With --chat: switch thinking on (neither: the template's default)");
+      "With --message or --chat: switch thinking on (neither: the template's default)");
   command.add_flag_function(
       "--no-enable-thinking", [&options](std::int64_t /*count*/) { options.enable_thinking = false; },
-      "With --chat: switch thinking off");
+      "With --message or --chat: switch thinking off");
 }
 
 Result<std::vector<std::int32_t>> parse_token_ids(std::string_view text, std::string_view what, int vocab) {
@@ -84,10 +100,11 @@ Result<std::vector<std::int32_t>> parse_token_ids(std::string_view text, std::st
 
 Result<Prompt> make_prompt(const PromptOptions& options, const std::string& directory,
                            const ModelConfig& config) {
-  const int sources =
-      (options.text ? 1 : 0) + (options.chat_file.empty() ? 0 : 1) + (options.ids_file.empty() ? 0 : 1);
+  const int sources = (options.text ? 1 : 0) + (options.message ? 1 : 0) +
+                      (options.chat_file.empty() ? 0 : 1) + (options.ids_file.empty() ? 0 : 1);
   if (sources != 1) {
-    return fail(ErrorCode::kInvalidArgument, "{}: give exactly one of --prompt, --chat and --token-ids",
+    return fail(ErrorCode::kInvalidArgument,
+                "{}: give exactly one of --prompt, --message, --chat and --token-ids",
                 sources == 0 ? "no prompt" : "several prompts");
   }
   Prompt prompt;
@@ -114,7 +131,9 @@ Result<Prompt> make_prompt(const PromptOptions& options, const std::string& dire
     prompt.ids = prompt.tokenizer->encode(*options.text, {.allow_added_tokens = options.parse_special});
     return prompt;
   }
-  Result<std::vector<std::int32_t>> ids = render_chat(options, directory, *prompt.tokenizer);
+  Result<std::vector<std::int32_t>> ids = options.message
+                                              ? render_message(options, directory, *prompt.tokenizer)
+                                              : render_chat_file(options, directory, *prompt.tokenizer);
   if (!ids) return forward_error(ids);
   prompt.ids = std::move(*ids);
   return prompt;

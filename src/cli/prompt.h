@@ -18,6 +18,7 @@ namespace mimo {
 
 struct PromptOptions {
   std::optional<std::string> text;
+  std::optional<std::string> message;  // a conversation of one user message
   std::string chat_file;
   std::string ids_file;
   bool parse_special = false;

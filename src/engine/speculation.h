@@ -24,7 +24,7 @@ using LogLine = std::function<void(std::string_view line)>;
 
 // Verify steps after which a drafter that was almost never right is reported (C28), and the accept length
 // below which it is.
-inline constexpr std::int64_t kSuspiciousSteps = 100;
+inline constexpr std::int64_t kSuspiciousSteps = 50;
 inline constexpr double kSuspiciousAcceptLength = 1.05;
 
 // What speculation keeps of one request, from its first row to its end.

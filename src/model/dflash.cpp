@@ -106,7 +106,6 @@ Status DFlashDrafter::pack(DFlashWeights& weights) {
     return nullptr;
   };
   fc_ = matrix(weights.fc);
-  context_kv_ = matrix(weights.context_kv);
   hidden_norm_ = std::move(weights.hidden_norm);
   final_norm_ = std::move(weights.norm);
   for (DFlashLayerWeights& from : weights.layers) {
@@ -125,6 +124,8 @@ Status DFlashDrafter::pack(DFlashWeights& weights) {
     layer.mlp = std::move(*mlp);
     layers_.push_back(std::move(layer));
   }
+  // After the layers: what is wrong with its rows is then said of one layer.
+  context_kv_ = matrix(weights.context_kv);
   return status;
 }
 

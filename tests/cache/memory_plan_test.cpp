@@ -202,7 +202,10 @@ TEST(MemoryPlan, DrafterReserveAndRowScalesAreCharged) {
   input.draft = DraftPlan{2'940'000'000, 20'480, 1024};
   input.reserve_bytes = 1'000'000'000;
   const MemoryPlan ring = plan(config, input);
-  EXPECT_EQ(ring.fixed_bytes - plain.fixed_bytes, 3'940'000'000u + 8u * 1025u * 20'480u);
+  EXPECT_EQ(ring.fixed_bytes - plain.fixed_bytes, 3'940'000'000u + 8u * 18u * 64u * 20'480u);
+  input.context = 500;  // the ring is no longer than the longest request
+  EXPECT_EQ(plan(config, input).fixed_bytes - plain.fixed_bytes, 3'940'000'000u + 8u * 8u * 64u * 20'480u);
+  input.context = 0;
   EXPECT_EQ(ring.full_page_bytes, plain.full_page_bytes);
   input.draft->window = 0;
   EXPECT_EQ(plan(config, input).full_page_bytes, plain.full_page_bytes + 64 * 20'480);
@@ -210,6 +213,29 @@ TEST(MemoryPlan, DrafterReserveAndRowScalesAreCharged) {
   input.kv_format = KvFormat::kFp8;
   input.kv_row_scales = true;
   EXPECT_EQ(plan(config, input).full_page_bytes, 64u * 9u * 1312u);
+}
+
+TEST(MemoryPlan, DraftPlanOfAConfig) {
+  DFlashConfig drafter;
+  drafter.hidden = 256;
+  drafter.intermediate = 768;
+  drafter.layers = 3;
+  drafter.q_heads = 4;
+  drafter.kv_heads = 2;
+  drafter.head_dim = 128;
+  drafter.sinks = true;
+  drafter.target_layer_ids = {0, 3, 6, 9};
+  drafter.attention = {{1024, false}, {1024, false}, {1024, false}};
+  const DraftPlan bf16 = draft_plan(drafter, KvFormat::kBF16, false);
+  EXPECT_EQ(bf16.window, 1024);
+  EXPECT_EQ(bf16.kv_bytes_per_token, 3u * 2u * 2u * 128u * 2u);
+  EXPECT_EQ(draft_plan(drafter, KvFormat::kFp8, false).kv_bytes_per_token, bf16.kv_bytes_per_token / 2);
+  EXPECT_EQ(draft_plan(drafter, KvFormat::kFp8, true).kv_bytes_per_token, 3u * 2u * (256u + 8u));
+  const std::uint64_t layer = 2 * 512 * 256 + 2 * 256 * 256 + 3 * 768 * 256 + 2 * 256 + 2 * 128 + 4;
+  const std::uint64_t own = 4 * 256 * 256 + 2 * 256 + 3 * layer;
+  EXPECT_EQ(bf16.weight_bytes, 2 * (own + 3u * 2u * 256u * 256u));
+  drafter.attention[1].window = 0;
+  EXPECT_EQ(draft_plan(drafter, KvFormat::kBF16, false).window, 0);
 }
 
 TEST(MemoryPlan, RatioSplitsBothPools) {

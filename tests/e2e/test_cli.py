@@ -1,6 +1,7 @@
 """The command line around `generate`: help, version, inspect, plan and bench."""
 import json
 import re
+import shutil
 
 import pytest
 
@@ -69,6 +70,22 @@ def test_inspect_shows_what_is_missing(mimo, tiny_copy):
     assert any("model_pp0_ep1_shard0.safetensors" in problem for problem in out["problems"])
 
 
+def test_inspect_shows_the_drafter(mimo, tmp_path):
+    config = json.loads((GOLDEN / "v26_tiny" / "dflash" / "config.json").read_text())
+    drafter = mimo("inspect", GOLDEN / "v26_tiny", "--json").json()["drafter"]
+    assert drafter["layers"] == config["num_hidden_layers"] and drafter["block"] == config["block_size"]
+    assert drafter["target_layer_ids"] == config["dflash_config"]["target_layer_ids"]
+    assert drafter["mask_embedding_norm"] > 0
+    assert mimo("inspect", TINY, "--json").json()["drafter"] is None
+    copy = shutil.copytree(GOLDEN / "v26_tiny", tmp_path / "copy")
+    for name in ("mask_embedding.pt", "config.json"):
+        (copy / "dflash" / name).write_text("{")
+        run = mimo("inspect", copy, "--json")
+        assert run.status == 1
+        assert any(f"dflash/{name}" in problem for problem in json.loads(run.out)["problems"])
+        assert "PROBLEM" in mimo("inspect", copy).out
+
+
 def test_inspect_of_nothing(mimo, tmp_path):
     mimo("inspect", tmp_path / "nowhere").refusal("nowhere")
     mimo("inspect", tmp_path, "--json").refusal("config.json")
@@ -92,6 +109,39 @@ def test_plan_follows_its_options(mimo):
     many = plan("--max-running-requests", 64, "--context-length", 1024)
     assert many["max_running"] == 64 and many["context"] == 1024
     assert many["window_tokens"] > bf16["window_tokens"]
+
+
+def test_plan_charges_the_drafter_that_would_run(mimo, tmp_path):
+    shipped = GOLDEN / "v26_tiny"
+    # The configs are enough. All layers of this drafter have a window, as the released ones do.
+    (tmp_path / "dflash").mkdir()
+    shutil.copy(shipped / "config.json", tmp_path)
+    drafter = json.loads((shipped / "dflash" / "config.json").read_text())
+    drafter["sliding_window"] = 64
+    drafter["layer_types"] = ["sliding_attention"] * drafter["num_hidden_layers"]
+    (tmp_path / "dflash" / "config.json").write_text(json.dumps(drafter))
+
+    def plan(directory, *options):
+        return mimo("plan", directory, "--memory", "256MiB", "--json", *options).json()
+
+    def rows(*options):
+        return {row["name"]: row["bytes"] for row in plan(tmp_path, *options)["rows"]}
+
+    dflash, none = rows(), rows("--speculative-algorithm", "NONE")
+    assert set(dflash) - set(none) == {"weights: drafter", "KV: drafter"}
+    assert rows("--max-running-requests", 16)["KV: drafter"] == 2 * dflash["KV: drafter"]
+    assert rows("--kv-cache-dtype", "fp8")["KV: drafter"] == dflash["KV: drafter"] / 2
+    assert rows("--speculative-draft-model-path", tmp_path / "dflash") == dflash
+    assert "drafter (8 x " in mimo("plan", tmp_path, "--memory", "256MiB").out
+    # A drafter that sees all of the context needs as many tokens as the full layers.
+    assert plan(shipped)["full_page_bytes"] > plan(shipped, "--speculative-algorithm", "NONE")["full_page_bytes"]
+    assert "bytes a token" in mimo("plan", shipped, "--memory", "256MiB").out
+
+    mimo("plan", TINY, "--memory", "1GiB", "--speculative-algorithm", "DFLASH").refusal("DFLASH", "dflash")
+    mimo("plan", TINY, "--memory", "1GiB", "--speculative-algorithm", "NONE", "--speculative-draft-model-path",
+         "x").refusal("--speculative-draft-model-path x", "no effect")
+    (tmp_path / "dflash" / "config.json").unlink()
+    mimo("plan", tmp_path, "--memory", "1GiB").refusal("dflash/config.json")
 
 
 def test_plan_that_does_not_fit_says_what_would(mimo):

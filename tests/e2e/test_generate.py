@@ -55,6 +55,15 @@ def test_max_tokens_zero_runs_only_the_prompt(mimo):
     assert out["usage"]["prompt_tokens"] > 0
 
 
+@pytest.mark.parametrize("flags", [(), ("--enable-thinking",), ("--no-enable-thinking",)])
+def test_a_message_is_a_conversation_of_one(mimo, write_json, flags):
+    text = 'Say "<|im_end|>" in 2 words,\n\u4f60\u597d.'
+    arguments = ("--max-tokens", 12, "--logprobs", 0, *GREEDY, *flags)
+    out = mimo("generate", TINY, "--message", text, *arguments).json()
+    chat = mimo("generate", TINY, "--chat", write_json([{"role": "user", "content": text}]), *arguments).json()
+    assert (out["usage"], out["token_ids"], out["logprobs"]) == (chat["usage"], chat["token_ids"], chat["logprobs"])
+
+
 def test_plain_output_is_the_text_alone(mimo):
     arguments = ("generate", TINY, "--prompt", "One day", "--max-tokens", 24, "--temperature", 0, "--ignore-eos")
     plain = mimo(*arguments)
@@ -180,10 +189,11 @@ def test_prompt_files_that_cannot_be_read(mimo, tmp_path):
 
 
 def test_exactly_one_prompt(mimo, write_json):
-    named = ["--prompt", "--chat", "--token-ids"]
+    named = ["--prompt", "--message", "--chat", "--token-ids"]
     refuse(mimo, TINY, named=named)
     refuse(mimo, TINY, "--prompt", "x", "--token-ids", write_json([1]), named=named)
     refuse(mimo, TINY, "--prompt", "", "--chat", write_json([]), named=named)
+    refuse(mimo, TINY, "--prompt", "x", "--message", "x", named=named)
 
 
 def test_empty_prompt(mimo):
