@@ -1,4 +1,5 @@
-// Time of a DFlash draft and of the context update after it, beside the target's verify step of as many rows.
+// Time of a DFlash draft and of the context update after it, beside the target's steps: a short prompt, one row, and
+// the verification of as many rows as a block has.
 //
 //   bench_dflash_step DIR [context] [requests]
 //
@@ -20,12 +21,14 @@
 #include "model/dflash.h"
 #include "model/target.h"
 #include "ops/cpu/cpu_ops.h"
+#include "timed_ops.h"
 
 namespace mimo {
 namespace {
 
 constexpr int kCalls = 400;
 constexpr int kPage = 16;
+constexpr int kPromptRows = 48;
 
 template <class T>
 T unwrap(Result<T> result) {
@@ -36,21 +39,37 @@ T unwrap(Result<T> result) {
   return std::move(*result);
 }
 
+double lower_quartile(std::vector<double> times) {
+  const auto at = times.begin() + std::ssize(times) / 4;
+  std::nth_element(times.begin(), at, times.end());
+  return *at;
+}
+
 // Lower quartile of single calls: what a call takes when nothing else takes the CPUs.
-double usual_ms(const std::function<void()>& call) {
+double usual_ms(const char* name, TimedOps& ops, const std::function<void()>& call) {
   std::vector<double> times;
+  std::array<std::vector<double>, TimedOps::kParts> part_times;
   for (int i = 0; i < kCalls; ++i) {
+    ops.reset();
     const auto start = std::chrono::steady_clock::now();
     call();
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     times.push_back(took.count());
+    for (int part = 0; part < TimedOps::kParts; ++part) {
+      part_times[static_cast<std::size_t>(part)].push_back(ops.seconds(part));
+    }
   }
-  std::nth_element(times.begin(), times.begin() + kCalls / 4, times.end());
-  return times[kCalls / 4];
+  std::string parts;
+  for (int part = 0; part < TimedOps::kParts; ++part) {
+    const double us = lower_quartile(part_times[static_cast<std::size_t>(part)]) * 1e6;
+    if (us > 0) parts += fmt::format("  {} {:.0f}", TimedOps::kNames[static_cast<std::size_t>(part)], us);
+  }
+  fmt::print("{:<8} us:{}\n", name, parts);
+  return lower_quartile(std::move(times));
 }
 
 void run(const std::string& directory, int context, int requests) {
-  const std::unique_ptr<Ops> ops = unwrap(make_cpu_ops({}));
+  const auto ops = std::make_unique<TimedOps>(unwrap(make_cpu_ops({})));
   const ModelConfig config = unwrap(load_config(directory));
   const auto source = unwrap(open_random(config, 1));
   TargetModel target = unwrap(TargetModel::load(*source, *ops, {}));
@@ -98,22 +117,45 @@ void run(const std::string& directory, int context, int requests) {
   const std::int64_t first = context;
   std::vector<float> logits(logit_rows.size() * static_cast<std::size_t>(config.vocab));
   std::vector<float> out(tokens.size() * width);
-  const double verify = usual_ms([&] { target.forward({tokens, rows, rows, logit_rows}, kv, logits); });
-  const double tapped = usual_ms([&] {
+  std::vector<SequenceRows> one_row = rows;
+  for (int i = 0; i < requests; ++i)
+    one_row[static_cast<std::size_t>(i)] = {i, 1, context, tables[static_cast<std::size_t>(i)]};
+  const std::span<const std::int32_t> first_rows =
+      std::span(logit_rows).first(static_cast<std::size_t>(requests));
+  const std::span<const std::int32_t> first_tokens =
+      std::span(tokens).first(static_cast<std::size_t>(requests));
+  const double plain = usual_ms("plain", *ops, [&] {
+    target.forward({first_tokens, one_row, one_row, first_rows}, kv, logits);
+  });
+  std::vector<std::int32_t> prompt_tokens(kPromptRows);
+  for (std::int32_t& token : prompt_tokens) {
+    token = static_cast<std::int32_t>(random() % static_cast<unsigned>(config.vocab));
+  }
+  const std::vector<SequenceRows> prompt_rows{{0, kPromptRows, 0, tables[0]}};
+  const double prompt = usual_ms("prompt", *ops, [&] {
+    target.forward({prompt_tokens, prompt_rows, prompt_rows, std::span(logit_rows).first(1)}, kv, logits);
+  });
+  const double verify = usual_ms("verify", *ops, [&] {
+    target.forward({tokens, rows, rows, logit_rows}, kv, logits);
+  });
+  const double tapped = usual_ms("tapped", *ops, [&] {
     target.forward({tokens, rows, rows, logit_rows, {drafter->taps(), out}}, kv, logits);
   });
-  const double draft = usual_ms([&] { drafter->draft(wanted); });
-  const double hidden = usual_ms([&] { (void)drafter->run_blocks(wanted); });
+  const double draft = usual_ms("draft", *ops, [&] { drafter->draft(wanted); });
+  const double hidden = usual_ms("blocks", *ops, [&] { (void)drafter->run_blocks(wanted); });
   std::int64_t position = first;
-  const double observe = usual_ms([&] {
+  const double observe = usual_ms("observe", *ops, [&] {
     for (DraftObservation& part : seen) part.position = position;
     drafter->observe(seen, taps);
     position += seen.front().rows;
   });
   fmt::print(
-      "context {} requests {} block {}: verify {:.3f} ms (with taps {:.3f}), draft {:.3f} ms (without head "
+      "context {} requests {} block {}: prompt of {} {:.3f} ms, plain {:.3f} ms, verify {:.3f} ms (with taps "
+      "{:.3f}), draft {:.3f} "
+      "ms (without head "
       "{:.3f}), observe {} rows each {:.3f} ms\n",
-      context, requests, block, verify, tapped, draft, hidden, seen.front().rows, observe);
+      context, requests, block, kPromptRows, prompt, plain, verify, tapped, draft, hidden, seen.front().rows,
+      observe);
 }
 
 }  // namespace

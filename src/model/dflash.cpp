@@ -100,7 +100,7 @@ Status DFlashDrafter::pack(DFlashWeights& weights) {
   Status status;
   const auto matrix = [&](const WeightView& view) -> std::unique_ptr<Matrix> {
     if (!status) return nullptr;
-    Result<std::unique_ptr<Matrix>> packed = ops_.pack_matrix(view, MatrixUse::kProjection);
+    Result<std::unique_ptr<Matrix>> packed = ops_.pack_matrix(view, MatrixUse::kDrafter);
     if (packed) return std::move(*packed);
     status = forward_error(packed);
     return nullptr;
@@ -119,7 +119,7 @@ Status DFlashDrafter::pack(DFlashWeights& weights) {
     layer.o_proj = matrix(from.o_proj);
     if (!status) return status;
     const MlpViews views{&from.gate, &from.up, &from.down};
-    Result<std::unique_ptr<MlpBank>> mlp = ops_.pack_mlps({&views, 1});
+    Result<std::unique_ptr<MlpBank>> mlp = ops_.pack_mlps({&views, 1}, MatrixUse::kDrafter);
     if (!mlp) return forward_error(mlp);
     layer.mlp = std::move(*mlp);
     layers_.push_back(std::move(layer));

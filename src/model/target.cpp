@@ -81,7 +81,7 @@ Result<TargetModel> TargetModel::load(WeightSource& source, Ops& ops, const Load
   Result<std::unique_ptr<Matrix>> embed = ops.pack_matrix(globals->embed, MatrixUse::kVocabulary);
   if (!embed) return forward_error(embed);
   Result<std::unique_ptr<Matrix>> head =
-      pack_bf16(ops, globals->lm_head, MatrixUse::kVocabulary, options.requantize_bf16);
+      pack_bf16(ops, globals->lm_head, MatrixUse::kProjection, options.requantize_bf16);
   if (!head) return forward_error(head);
   model.embed_ = std::move(*embed);
   model.lm_head_ = std::move(*head);

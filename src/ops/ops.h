@@ -20,8 +20,9 @@ namespace mimo {
 
 // What a matrix is for: backends may hold the two differently.
 enum class MatrixUse : std::uint8_t {
-  kProjection,  // multiplied by every row of a step
-  kVocabulary,  // embedding (rows are looked up) or output head (only sampled rows are multiplied)
+  kProjection,  // multiplied by the rows of a step (the output head: by those that are sampled)
+  kVocabulary,  // rows are looked up, and must be exact
+  kDrafter,     // of a drafter: drafts are verified, so that rounding costs acceptance at most
 };
 
 // A weight matrix packed for one backend.
@@ -153,7 +154,8 @@ class Ops {
   virtual Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view, MatrixUse use) = 0;
   // A router: kept and computed in fp32 arithmetic whatever its stored format.
   virtual Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) = 0;
-  virtual Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) = 0;
+  virtual Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts,
+                                                     MatrixUse use = MatrixUse::kProjection) = 0;
   virtual Result<std::unique_ptr<KvStore>> make_kv(const KvSpec& spec) = 0;
 
   // out[i] = table[ids[i]]; ids are in range.

@@ -21,16 +21,15 @@ void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::s
     biased[e] = score[e] + (spec.bias.empty() ? 0.0f : spec.bias[e]);
     if (!std::isfinite(biased[e])) biased[e] = -std::numeric_limits<float>::infinity();
   }
-  // top_k is at most a dozen: repeated scans beat a heap. Strict comparison keeps the lower id on ties.
+  // top_k is at most a dozen: repeated scans beat a heap. Strict comparison keeps the lower id on ties; a NaN marks
+  // what was taken, since it compares false and `biased` holds none by now.
   for (std::size_t k = 0; k < top_k; ++k) {
-    std::size_t best = experts;
-    for (std::size_t e = 0; e < experts; ++e) {
-      if (std::find(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(k),
-                    static_cast<std::int32_t>(e)) != ids.begin() + static_cast<std::ptrdiff_t>(k)) {
-        continue;
-      }
-      if (best == experts || biased[e] > biased[best]) best = e;
+    std::size_t best = 0;
+    while (std::isnan(biased[best])) ++best;
+    for (std::size_t e = best + 1; e < experts; ++e) {
+      if (biased[e] > biased[best]) best = e;
     }
+    biased[best] = std::numeric_limits<float>::quiet_NaN();
     ids[k] = static_cast<std::int32_t>(best);
   }
   std::sort(ids.begin(), ids.end());

@@ -65,7 +65,7 @@ std::vector<Variant> variants() {
   return all;
 }
 
-// Largest relative errors measured: reference 2.5e-7, exact 8e-7, fast 0.5% (11-bit activations, BF16 cache).
+// Largest relative errors measured: reference 2.5e-7, exact 8e-7, fast 3.1% (int8, BF16 cache).
 void compare_with_equations(const std::function<std::unique_ptr<Ops>()>& make, KvDType kv, double bound,
                             const std::vector<int>& page_sizes) {
   for (const Variant& variant : variants()) {
@@ -97,7 +97,9 @@ TEST(DFlash, ReferenceFollowsTheEquations) {
 }
 TEST(DFlash, CpuExactFollowsTheEquations) { compare_with_equations(exact_cpu, KvDType::kF32, 5e-6, {5, 16}); }
 TEST(DFlash, CpuFastFollowsTheEquations) {
-  compare_with_equations([] { return fast_cpu(); }, KvDType::kBF16, 0.01, {16});
+  // Every matrix rounds weights to a 96th and activations to a 127th of the largest of 64 (0.7% and 0.6% of its
+  // output), and errors add up over layers; the kernels are held to their own bounds in tests/ops.
+  compare_with_equations([] { return fast_cpu(); }, KvDType::kBF16, 0.035, {16});
 }
 
 // Traps 9 and 10: context and block turn their keys by the same angles at every position of a long request.

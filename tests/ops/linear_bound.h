@@ -25,9 +25,11 @@ class LinearBound {
   LinearBound(const WeightView& view, MatrixUse use, ActivationPrecision precision)
       : cols_(view.cols), exact_(precision == ActivationPrecision::kExact) {
     integer_ = view.format == WeightFormat::kMxfp4 || view.format == WeightFormat::kFp8 ||
-               (view.format == WeightFormat::kBF16 && use == MatrixUse::kProjection && !exact_);
-    limit_ = view.format == WeightFormat::kMxfp4 ? 127.0 : 1023.0;
-    group_ = view.format == WeightFormat::kMxfp4 ? 64 : 128;
+               (view.format == WeightFormat::kBF16 && use != MatrixUse::kVocabulary && !exact_);
+    const bool drafter = view.format == WeightFormat::kBF16 && use == MatrixUse::kDrafter && integer_;
+    const bool narrow = view.format == WeightFormat::kMxfp4 || drafter;
+    limit_ = narrow ? 127.0 : 1023.0;
+    group_ = narrow ? 64 : 128;
     groups_ = (cols_ + group_ - 1) / group_;
     rows_ = view.rows;
     const auto size = static_cast<std::size_t>(rows_ * groups_);
@@ -52,7 +54,12 @@ class LinearBound {
       if (view.format == WeightFormat::kFp8) fp8_errors(view, n);
       if (view.format == WeightFormat::kMxfp4) mxfp4_dropped(view, n);
     }
-    if (view.format == WeightFormat::kBF16 && integer_) bf16_errors(largest);
+    if (drafter) {
+      // Half a step of a 96th of the row's largest in the group.
+      for (std::size_t i = 0; i < size; ++i) error_[i] = largest[i] / (2 * kInt8Limit);
+    } else if (view.format == WeightFormat::kBF16 && integer_) {
+      bf16_errors(largest);
+    }
   }
 
   // Bounds of one row of activations, [view.rows].

@@ -36,8 +36,9 @@ StoredMatrix stored(WeightFormat format, Random& random, std::int64_t rows, std:
 // Experts of one layer with the matrices that are packed and those that bounds are computed from.
 class Layer {
  public:
-  Layer(WeightFormat format, int experts, std::int64_t hidden, std::int64_t intermediate, Random& random)
-      : hidden_(hidden), intermediate_(intermediate) {
+  Layer(WeightFormat format, int experts, std::int64_t hidden, std::int64_t intermediate, Random& random,
+        MatrixUse use = MatrixUse::kProjection)
+      : use_(use), hidden_(hidden), intermediate_(intermediate) {
     for (int e = 0; e < experts; ++e) {
       experts_.push_back({stored(format, random, intermediate, hidden),
                           stored(format, random, intermediate, hidden),
@@ -56,7 +57,7 @@ class Layer {
     std::vector<MlpViews> mlps;
     for (std::size_t e = 0; e < experts_.size(); ++e)
       mlps.push_back({&views[3 * e], &views[3 * e + 1], &views[3 * e + 2]});
-    Result<std::unique_ptr<MlpBank>> bank = ops.pack_mlps(mlps);
+    Result<std::unique_ptr<MlpBank>> bank = ops.pack_mlps(mlps, use_);
     if (!bank) throw std::runtime_error(bank.error().message);
     return std::move(*bank);
   }
@@ -138,10 +139,10 @@ class Layer {
   const LinearBound& bound(std::size_t expert, int which, ActivationPrecision precision) const {
     const Expert& e = experts_[expert];
     const StoredMatrix& m = which == 0 ? e.gate : which == 1 ? e.up : e.down;
-    return bounds_.try_emplace({expert, which, precision}, m.view(), MatrixUse::kProjection, precision)
-        .first->second;
+    return bounds_.try_emplace({expert, which, precision}, m.view(), use_, precision).first->second;
   }
 
+  MatrixUse use_;
   std::int64_t hidden_;
   std::int64_t intermediate_;
   std::vector<Expert> experts_;
@@ -385,6 +386,26 @@ TEST(Mlp, DenseEqualsOneExpertOfWeightOne) {
 }
 
 // Shapes of one rank of eight: 2048 / 8 = 256 columns of the intermediate, both hidden sizes.
+TEST(Mlp, OfADrafter) {
+  Random random(10);
+  for (const auto& [hidden, intermediate] : {std::pair{40, 50}, {160, 130}, {256, 192}}) {
+    const Layer layer(WeightFormat::kBF16, 1, hidden, intermediate, random, MatrixUse::kDrafter);
+    for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 150}) {
+      Batch batch(layer, rows, 1, random);
+      std::fill(batch.weights.begin(), batch.weights.end(), 1.0f);
+      const int checked[] = {0, rows - 1};
+      for (const Backend& backend : cpu_backends()) {
+        const std::unique_ptr<MlpBank> bank = layer.pack(*backend.ops);
+        const std::vector<float> y = batch.run(*backend.ops, *bank);
+        EXPECT_LE(worst_ratio(layer, batch, y, checked, backend.precision), 1.0) << backend.name();
+        const std::vector<float> last = batch.run(*backend.ops, *bank, rows - 1, 1);
+        ASSERT_EQ(std::memcmp(last.data(), y.data() + (rows - 1) * hidden, last.size() * 4), 0)
+            << backend.name() << " rows " << rows;
+      }
+    }
+  }
+}
+
 TEST(Experts, RankShapesOfTheReleasedModels) {
   Random random(8);
   for (const std::int64_t hidden : {4096, 6144}) {

@@ -13,7 +13,15 @@ class Activations {
   ActRows round(const CpuKernels& kernels, ThreadPool& pool, const PanelShape& shape, const float* x,
                 int rows, std::size_t stride);
 
+  // The same by the calling thread alone: inside a task.
+  ActRows round(const CpuKernels& kernels, const PanelShape& shape, const float* x, int rows,
+                std::size_t stride);
+
  private:
+  ActRows room(const PanelShape& shape, int rows);
+  void round_row(const CpuKernels& kernels, const PanelShape& shape, const float* x, std::size_t row,
+                 std::size_t stride, const ActRows& act);
+
   Workspace units_;
   Workspace scales_;
   Workspace corrections_;

@@ -13,12 +13,14 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/mlp_runner.h"
 #include "ops/cpu/packed_matrix.h"
+#include "ops/cpu/task_span.h"
 
 namespace mimo {
 namespace {
 
-// Bytes of packed weights a decode task takes: long enough to stream, short enough to balance.
-constexpr std::size_t kDecodeTaskBytes = 128u << 10;
+// Panels of a task with many rows: it brings the rows into tile order first, which takes as long as one and a half
+// panels.
+constexpr std::int64_t kLeastPanels = 12;
 
 // A smaller matrix is multiplied by the caller alone: waking the pool would take longer.
 constexpr std::int64_t kSharedBytes = 128 << 10;
@@ -45,9 +47,8 @@ class CpuOps final : public Ops {
         fmt::format("FP8 weights: {} x {}-bit activations, groups of 128",
                     kernels_.level != CpuLevel::kAvx2 ? "vpdpwssd" : "vpmaddwd",
                     precision_ == ActivationPrecision::kExact ? 21 : 11),
-        precision_ == ActivationPrecision::kExact
-            ? std::string("BF16 weights: fp32 multiply-add")
-            : std::string("BF16 weights: as FP8, lm_head fp32 multiply-add"),
+        precision_ == ActivationPrecision::kExact ? std::string("BF16 weights: fp32 multiply-add")
+                                                  : std::string("BF16 weights: as FP8"),
         fmt::format("attention: {}", kernels_.level == CpuLevel::kAvx512 ? "vdpbf16ps" : "fp32 multiply-add"),
     };
   }
@@ -65,8 +66,8 @@ class CpuOps final : public Ops {
     return PackedMatrix::pack(view, MatrixUse::kVocabulary, precision_, pool_);
   }
 
-  Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) override {
-    return PackedMlpBank::pack(experts, precision_, pool_);
+  Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts, MatrixUse use) override {
+    return PackedMlpBank::pack(experts, use, precision_, pool_);
   }
 
   Result<std::unique_ptr<KvStore>> make_kv(const KvSpec& spec) override {
@@ -177,18 +178,13 @@ class CpuOps final : public Ops {
   void run_gemm(const GemmArgs& args, int rows, float* y) {
     const std::int64_t panels = args.w.panels;
     const int blocks = (rows + kRowBlock - 1) / kRowBlock;
-    std::int64_t span = 0;  // panels a task
-    if (rows <= kDirectRows) {
-      span = std::max<std::int64_t>(1, static_cast<std::int64_t>(kDecodeTaskBytes / args.w.shape.bytes));
-    } else {
-      // About 8 tasks a thread in all, so that the last one to finish costs little.
-      span = std::max<std::int64_t>(4, panels * blocks / (8 * pool_.threads()));
-    }
-    // As many tasks for every thread, of equal size.
     const std::int64_t threads = pool_.threads();
-    const std::int64_t tasks = (panels + span - 1) / span;
-    const std::int64_t even = (tasks + threads - 1) / threads * threads;
-    span = std::max<std::int64_t>(1, (panels + even - 1) / even);
+    // Panels a task. Many rows: about 8 tasks a thread in all, so that the last one to finish costs little.
+    const std::int64_t span =
+        rows <= kStreamRows
+            ? stream_span(panels, args.w.shape.bytes, threads)
+            : even_span(panels, std::max<std::int64_t>(kLeastPanels, panels * blocks / (8 * threads)),
+                        threads);
     const std::int64_t spans = (panels + span - 1) / span;
     const auto task = [&](std::int64_t index, int worker) {
       const auto block = static_cast<int>(index / spans);

@@ -5,7 +5,8 @@
 //   FP8 matrices     activations to 11-bit integers with a scale per 128 columns; weights to within 3.5e-5 of
 //                    the largest E4M3 value
 //   BF16 matrices    the same; weights to within 6.1e-5 of the largest of 16 rows x 128 columns
-//   lm_head, router  fp32 arithmetic on exact weights
+//   of a drafter     activations as MXFP4; weights to int8 with a scale per row and 64 columns
+//   router           fp32 arithmetic on exact weights
 //   attention        fp32 on stored keys and values; on AVX-512 without FP16 (Zen 4) q and softmax weights are
 //                    rounded to bf16, where the pair-dot instruction is the fast one
 // With ActivationPrecision::kExact activations have 15 and 21 bits, and BF16 matrices use fp32 arithmetic.

@@ -36,6 +36,7 @@ std::size_t act_units(const PanelShape& shape) {
     case PackedKind::kInt16:
     case PackedKind::kFp8:
       return planes * static_cast<std::size_t>(shape.k_padded / 2);
+    case PackedKind::kInt8:
     case PackedKind::kMxfp4:
       return planes * static_cast<std::size_t>(shape.k_padded / 4);
   }
@@ -51,6 +52,7 @@ std::size_t act_groups(const PanelShape& shape) {
     case PackedKind::kInt16:
     case PackedKind::kFp8:
       return planes * static_cast<std::size_t>(shape.k_padded / kWideGroup);
+    case PackedKind::kInt8:
     case PackedKind::kMxfp4:
       return planes * static_cast<std::size_t>(shape.k_padded / kMxfp4Group);
   }
@@ -58,7 +60,8 @@ std::size_t act_groups(const PanelShape& shape) {
 }
 
 std::size_t act_corrections(const PanelShape& shape) {
-  return shape.kind == PackedKind::kMxfp4 ? 3 * act_groups(shape) : 0;
+  const bool offset = shape.kind == PackedKind::kMxfp4 || shape.kind == PackedKind::kInt8;
+  return offset ? 3 * act_groups(shape) : 0;
 }
 
 std::size_t gemm_scratch_bytes(const PanelShape& shape, int rows) {

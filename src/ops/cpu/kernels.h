@@ -15,10 +15,10 @@ namespace mimo {
 struct ActRows {
   const std::uint32_t* q = nullptr;
   std::size_t q_stride = 0;  // units a row
-  // kMxfp4: int8, one scale per 64 columns. kFp8, kInt16: int16 in [-1023, 1023], one per 128. Others: none.
+  // kMxfp4, kInt8: int8, one scale per 64 columns. kFp8, kInt16: int16 in [-1023, 1023], one per 128. Others: none.
   const float* scale = nullptr;
   std::size_t scale_stride = 0;  // groups a row
-  // kMxfp4: what unsigned weights add, per group: -12 * sum(q) of each of its two 32-column blocks, and -96 *
+  // kMxfp4, kInt8: what unsigned weights add, per group: -12 * sum(q) of each of its two 32-column blocks, and -96 *
   // both.
   const std::int32_t* correction = nullptr;
   std::size_t correction_stride = 0;
@@ -116,6 +116,9 @@ struct CpuKernels {
   void (*gemm)(const GemmArgs& args);
 
   void (*rms_norm)(const float* x, std::int64_t width, const float* weight, float eps, float* out);
+
+  // y += scale * x, one fused multiply-add a value, as Epilogue::kAddScaled does.
+  void (*add_scaled)(const float* x, std::int64_t count, float scale, float* y);
 
   // First of the largest of `count` logits, and 1 / sum exp(x - largest); NaN when a logit is not finite.
   void (*best_token)(const float* x, std::int64_t count, std::int32_t* id, float* probability);

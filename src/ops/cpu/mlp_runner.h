@@ -29,14 +29,21 @@ class MlpRunner {
     int begin = 0;
     int count = 0;
   };
+  // Whether there are enough small experts to give every thread whole ones.
+  bool whole_experts(const PackedMlpBank& bank, int rows) const;
+  void run_whole(const PackedMlpBank& bank, const ActRows& input, float* inner, std::size_t inner_stride,
+                 float* y);
   void group_by_expert(int rows, int experts, int top_k, const std::int32_t* ids, const float* weights);
 
   const CpuKernels& kernels_;
   ThreadPool& pool_;
   Activations inputs_;
   Activations inner_;
-  Workspace hidden_;                // [slots][padded intermediate]: silu(gate) * up
-  std::vector<Workspace> scratch_;  // one a worker
+  std::vector<Activations> own_inner_;  // one a worker
+  std::vector<int> order_;              // of groups, the one with the most rows first
+  Workspace outputs_;                   // [slots][hidden]: results of experts before they are added up
+  Workspace hidden_;                    // [slots][padded intermediate]: silu(gate) * up
+  std::vector<Workspace> scratch_;      // one a worker
   std::vector<Group> groups_;
   std::vector<std::int32_t> token_of_slot_;
   std::vector<float> weight_of_slot_;

@@ -160,6 +160,42 @@ bool pack_int16(const Rows& rows, const PanelShape& shape, std::uint8_t* out, fl
   return finite;
 }
 
+// Bytes for 64 columns of 16 BF16 rows, with a scale a row. Returns whether all values are finite.
+bool pack_int8(const Rows& rows, const PanelShape& shape, std::uint8_t* out) {
+  const auto k = static_cast<std::size_t>(shape.k);
+  const auto groups = static_cast<std::size_t>(shape.k_padded / kMxfp4Group);
+  std::uint8_t* elements = out + shape.scale_bytes;
+  bool finite = true;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    for (std::size_t g = 0; g < groups; ++g) {
+      // Zeros stand for missing rows and for columns past the end.
+      std::array<float, kMxfp4Group> values{};
+      float largest = 0;
+      const std::size_t begin = g * kMxfp4Group;
+      const std::size_t columns = rows[r].data == nullptr ? 0 : std::min<std::size_t>(kMxfp4Group, k - begin);
+      for (std::size_t c = 0; c < columns; ++c) {
+        std::uint16_t bits = 0;
+        std::memcpy(&bits, rows[r].data + (begin + c) * 2, sizeof(bits));
+        values[c] = bf16_to_float(bits);
+        finite = finite && std::isfinite(values[c]);
+        largest = std::max(largest, std::fabs(values[c]));
+      }
+      // Below this the inverse would overflow: such a group is zero to any reader.
+      const bool usable = finite && largest > 1e-35f;
+      const float scale = usable ? largest / kInt8Limit : 0.0f;
+      const float inverse = usable ? kInt8Limit / largest : 0.0f;
+      std::memcpy(out + g * kVector + r * sizeof(float), &scale, sizeof(scale));
+      for (std::size_t c = 0; c < kMxfp4Group; ++c) {
+        // Sums of a half up to 192.5: cutting them off rounds.
+        const float shifted = usable ? values[c] * inverse + (kInt8Limit + 0.5f) : kInt8Limit;
+        elements[(begin + c) / 4 * kVector + r * 4 + c % 4] =
+            static_cast<std::uint8_t>(static_cast<std::int32_t>(shifted));
+      }
+    }
+  }
+  return finite;
+}
+
 std::int64_t panels_of(std::int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
 
 std::int64_t scale_groups(const PanelShape& shape) {
@@ -179,8 +215,8 @@ PackedKind packed_kind(WeightFormat format, MatrixUse use, ActivationPrecision p
     case WeightFormat::kF32:
       return PackedKind::kF32;
     case WeightFormat::kBF16:
-      return use == MatrixUse::kVocabulary || precision == ActivationPrecision::kExact ? PackedKind::kBf16
-                                                                                       : PackedKind::kInt16;
+      if (use == MatrixUse::kVocabulary || precision == ActivationPrecision::kExact) return PackedKind::kBf16;
+      return use == MatrixUse::kDrafter ? PackedKind::kInt8 : PackedKind::kInt16;
     case WeightFormat::kFp8:
       return PackedKind::kFp8;
     case WeightFormat::kMxfp4:
@@ -205,6 +241,10 @@ PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision prec
     case PackedKind::kBf16:
     case PackedKind::kInt16:
       shape.bytes = elements * 2;
+      break;
+    case PackedKind::kInt8:
+      shape.scale_bytes = static_cast<std::size_t>(shape.k_padded / kMxfp4Group) * kVector;
+      shape.bytes = shape.scale_bytes + elements;
       break;
     case PackedKind::kFp8:
       shape.bytes = elements;
@@ -234,6 +274,8 @@ bool pack_panel(const WeightView& view, const PanelShape& shape, std::int64_t pa
       return true;
     case PackedKind::kInt16:
       return pack_int16(rows, shape, out, scales);
+    case PackedKind::kInt8:
+      return pack_int8(rows, shape, out);
     case PackedKind::kFp8: {
       const bool nan = pack_fp8(rows, shape, out);
       const std::int64_t groups = scale_groups(shape);
@@ -298,7 +340,7 @@ Result<std::unique_ptr<PackedMatrix>> PackedMatrix::pack(const WeightView& view,
   return matrix;
 }
 
-Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpViews> experts,
+Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpViews> experts, MatrixUse use,
                                                            ActivationPrecision precision, ThreadPool& pool) {
   auto bank = std::make_unique<PackedMlpBank>();
   const MlpViews& first = experts.front();
@@ -315,7 +357,7 @@ Result<std::unique_ptr<PackedMlpBank>> PackedMlpBank::pack(std::span<const MlpVi
   bank->experts_ = static_cast<int>(experts.size());
   bank->hidden_ = first.gate->cols;
   bank->intermediate_ = first.gate->rows;
-  const PackedKind kind = packed_kind(first.gate->format, MatrixUse::kProjection, precision);
+  const PackedKind kind = packed_kind(first.gate->format, use, precision);
   bank->gate_up_shape_ = panel_shape(kind, bank->hidden_, precision);
   bank->down_shape_ = panel_shape(kind, bank->intermediate_, precision);
   bank->gate_up_panels_ = 2 * panels_of(bank->intermediate_);

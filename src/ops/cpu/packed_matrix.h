@@ -10,6 +10,9 @@
 //           BF16 matrices that long prompts multiply: the integer dot is two to four times as fast as fp32
 //           multiply-add, and values down to 2^-7 of the group's largest are exact. Scales apart:
 //           [panel][K/128] floats.
+//   kInt8   first a vector of 16 fp32 scales (one a row) for each group of 64 columns; then vector j: columns
+//           4j..4j+3 of 16 rows as bytes, round(w / scale) + 96. Holds BF16 matrices of drafters: half the bytes,
+//           and the fastest dots.
 //   kFp8    vector j:  columns 4j..4j+3 of 16 rows; 16-byte lane q holds rows 4q..4q+3: first (4j, 4j+1) of
 //           each row, then (4j+2, 4j+3) of each row, which is the order a byte-to-word unpack wants. Scales
 //           apart: [panel][K/128] floats. A panel never straddles two scale blocks: rows come in multiples
@@ -35,15 +38,18 @@ namespace mimo {
 
 inline constexpr int kPanelRows = 16;
 
-enum class PackedKind : std::uint8_t { kF32, kBf16, kInt16, kFp8, kMxfp4 };
+enum class PackedKind : std::uint8_t { kF32, kBf16, kInt16, kInt8, kFp8, kMxfp4 };
 
 // Columns that share one activation scale.
 inline constexpr int kWideGroup = 128;  // kInt16, kFp8
-inline constexpr int kMxfp4Group = 64;  // kMxfp4: two scale blocks
+inline constexpr int kMxfp4Group = 64;  // kMxfp4 (two scale blocks), kInt8
 
 // Two blocks whose scales differ by up to this power of two are added exactly in int32 (|sum| < 2^16 before
 // the shift); beyond it the low bits of the smaller one are dropped.
 inline constexpr int kMxfp4MaxShift = 14;
+
+// Largest integer of a kInt8 weight, and what is added to make bytes of them: unpacked MXFP4 has the same offset.
+inline constexpr int kInt8Limit = 96;
 
 // Of an MXFP4 panel; its first byte is 1 for a wide panel.
 inline constexpr std::size_t kMxfp4HeaderBytes = 64;
@@ -57,6 +63,7 @@ constexpr std::int64_t packed_k_step(PackedKind kind) {
     case PackedKind::kInt16:
     case PackedKind::kFp8:
       return kWideGroup;
+    case PackedKind::kInt8:
     case PackedKind::kMxfp4:
       return kMxfp4Group;
   }
@@ -76,7 +83,7 @@ struct PanelShape {
   int planes = 1;      // integers a value: 2 for kExact, else 1
   std::int64_t k = 0;  // columns of the matrix
   std::int64_t k_padded = 0;
-  std::size_t scale_bytes = 0;  // kMxfp4: bytes before the elements
+  std::size_t scale_bytes = 0;  // kMxfp4, kInt8: bytes before the elements
   std::size_t bytes = 0;        // of one panel
 };
 PanelShape panel_shape(PackedKind kind, std::int64_t k, ActivationPrecision precision);
@@ -120,7 +127,7 @@ class PackedMatrix final : public Matrix {
 // that one task can finish silu(gate) * up.
 class PackedMlpBank final : public MlpBank {
  public:
-  static Result<std::unique_ptr<PackedMlpBank>> pack(std::span<const MlpViews> experts,
+  static Result<std::unique_ptr<PackedMlpBank>> pack(std::span<const MlpViews> experts, MatrixUse use,
                                                      ActivationPrecision precision, ThreadPool& pool);
 
   int experts() const override { return experts_; }

@@ -162,7 +162,7 @@ class ReferenceOps final : public Ops {
   Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override {
     return pack_matrix(view, MatrixUse::kProjection);
   }
-  Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts) override {
+  Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts, MatrixUse /*use*/) override {
     auto bank = std::make_unique<ReferenceMlpBank>();
     for (const MlpViews& views : experts) {
       bank->mlps.push_back(

@@ -17,23 +17,14 @@ struct GroupScale {
   float scale;    // x = q * scale
   float inverse;  // q = x * inverse
 };
-inline GroupScale group_scale(const float* x, std::int64_t begin, std::int64_t size, std::int64_t count,
-                              float limit) {
-  F top = f_zero();
-  F poison = f_zero();
-  for (std::int64_t i = 0; i < size; i += 16) {
-    const F v = load_tail(x, begin + i, count);
-    top = f_max(top, f_abs(v));
-    poison = f_fma(v, f_zero(), poison);
-  }
-  const float largest = f_hmax(top);
-  const float bad = f_hsum(poison);
-  GroupScale s{};
-  s.scale = largest / limit + bad;
+inline GroupScale group_scale(I magnitudes, float limit) {
+  constexpr std::int32_t kInfinity = 0x7F800000;
+  const std::int32_t top = i_hmax(magnitudes);
+  if (top >= kInfinity) return {__builtin_nanf(""), 0.0f};
+  const float largest = as_float(static_cast<std::uint32_t>(top));
   // Below this the inverse would overflow; such a group is zero to any reader.
-  s.inverse = largest > 1e-35f && bad == 0.0f ? limit / largest : 0.0f;
-  if (largest <= 1e-35f) s.scale = bad;
-  return s;
+  if (largest <= 1e-35f) return {0.0f, 0.0f};
+  return {largest / limit, limit / largest};
 }
 
 // The integers of one group, `plane` by plane: the second rounds what the first left over. `store(plane, i,
@@ -41,24 +32,20 @@ inline GroupScale group_scale(const float* x, std::int64_t begin, std::int64_t s
 template <int Size, class Store>
 inline void quantize_group(const float* x, std::int64_t begin, std::int64_t count, float limit, int planes,
                            float* scale, std::size_t plane_stride, const Store& store) {
-  float rest[Size];
-  const float* from = x;
-  std::int64_t at = begin;
-  std::int64_t end = count;
+  F rest[Size / 16];
+  for (int i = 0; i < Size / 16; ++i) rest[i] = load_tail(x, begin + i * 16, count);
   for (int plane = 0; plane < planes; ++plane) {
-    const GroupScale s = group_scale(from, at, Size, end, limit);
+    I top = i_zero();
+    for (int i = 0; i < Size / 16; ++i) top = i_max(top, i_magnitude(rest[i]));
+    const GroupScale s = group_scale(top, limit);
     const F inverse = f_set(s.inverse);
     const F step = f_set(s.scale);
-    for (int i = 0; i < Size; i += 16) {
-      const F v = load_tail(from, at + i, end);
-      const F q = f_round(f_mul(v, inverse));
-      store(plane, i, q);
-      f_store(rest + i, f_sub(v, f_mul(q, step)));
+    for (int i = 0; i < Size / 16; ++i) {
+      const F q = f_round(f_mul(rest[i], inverse));
+      store(plane, i * 16, q);
+      rest[i] = f_sub(rest[i], f_mul(q, step));
     }
     scale[static_cast<std::size_t>(plane) * plane_stride] = s.scale;
-    from = rest;
-    at = 0;
-    end = Size;
   }
 }
 
@@ -85,6 +72,7 @@ inline void quantize(const PanelShape& shape, const float* x, std::uint32_t* q, 
       }
       return;
     }
+    case PackedKind::kInt8:
     case PackedKind::kMxfp4: {
       auto* out = reinterpret_cast<std::uint8_t*>(q);
       const std::int64_t groups = padded / kMxfp4Group;
@@ -101,9 +89,10 @@ inline void quantize(const PanelShape& shape, const float* x, std::uint32_t* q, 
           const std::int64_t at = plane * groups + g;
           std::int32_t* to = correction + at * 3;
           // A poisoned group has a NaN scale; its integers only have to be defined.
-          const bool finite = scale[at] == scale[at];
-          const std::int32_t first = finite ? static_cast<std::int32_t>(f_hsum(sums[plane][0])) : 0;
-          const std::int32_t second = finite ? static_cast<std::int32_t>(f_hsum(sums[plane][1])) : 0;
+          float sum[2] = {0.0f, 0.0f};
+          if (scale[at] == scale[at]) f_hsum_pair(sums[plane][0], sums[plane][1], sum[0], sum[1]);
+          const auto first = static_cast<std::int32_t>(sum[0]);
+          const auto second = static_cast<std::int32_t>(sum[1]);
           to[0] = -12 * first;
           to[1] = -12 * second;
           to[2] = -kByteOffset * (first + second);
@@ -128,6 +117,13 @@ inline void rms_norm(const float* x, std::int64_t width, const float* weight, fl
     f_store(out + i, f_mul(f_mul(f_load(x + i), f_set(scale)), f_load(weight + i)));
   }
   for (std::int64_t i = whole; i < width; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+inline void add_scaled(const float* x, std::int64_t count, float scale, float* y) {
+  const std::int64_t whole = count / 16 * 16;
+  const F factor = f_set(scale);
+  for (std::int64_t i = 0; i < whole; i += 16) f_store(y + i, f_fma(factor, f_load(x + i), f_load(y + i)));
+  for (std::int64_t i = whole; i < count; ++i) y[i] = __builtin_fmaf(scale, x[i], y[i]);
 }
 
 inline void best_token(const float* x, std::int64_t count, std::int32_t* id, float* probability) {

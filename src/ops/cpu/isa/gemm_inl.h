@@ -5,6 +5,7 @@
 // or which kernel runs), so that a row's bits do not depend on its batch:
 //   kMxfp4         int32 over 64 columns in units of the smaller of the two block scales, then
 //                  fp32 += int * (weight scale * activation scale), group after group, plane after plane
+//   kInt8          int32 over 64 columns, then the same
 //   kFp8, kInt16   int32 over 128 columns, then the same
 //   kBf16, kF32    two fp32 chains (even and odd columns), added at the end; weights are widened in registers
 
@@ -17,6 +18,7 @@ struct RowPointers {
   const std::uint32_t* q[R];
   const float* scale[R];
   const std::int32_t* correction[R];
+  const std::uint32_t* at(int m, std::int64_t i) const { return q[m] + i; }
   std::uint32_t unit(int m, std::int64_t i) const { return q[m][i]; }
   float factor(int m, std::int64_t g) const { return scale[m][g]; }
   std::int32_t start(int m, std::int64_t g) const { return correction[m][g]; }
@@ -28,6 +30,7 @@ struct RowTile {
   const std::uint32_t* q;
   const float* scale;
   const std::int32_t* correction;
+  const std::uint32_t* at(int m, std::int64_t i) const { return q + i * R + m; }
   std::uint32_t unit(int m, std::int64_t i) const { return q[i * R + m]; }
   float factor(int m, std::int64_t g) const { return scale[g * R + m]; }
   std::int32_t start(int m, std::int64_t g) const { return correction[g * R + m]; }
@@ -90,8 +93,8 @@ inline __attribute__((always_inline)) I mxfp4_sum(const Rows& rows, int m, std::
   I a = i_set(rows.start(m, correction));
   I b = i_set(rows.start(m, correction + 1));
   for (int j = 0; j < 8; ++j) {
-    a = dot8(a, v[j], rows.unit(m, unit + j));
-    b = dot8(b, v[8 + j], rows.unit(m, unit + 8 + j));
+    a = dot8_at(a, v[j], rows.at(m, unit + j));
+    b = dot8_at(b, v[8 + j], rows.at(m, unit + 8 + j));
   }
   a = i_sll(a, s.left[0]);
   b = i_sll(b, s.left[1]);
@@ -213,6 +216,53 @@ void mxfp4_tile(const RowTile<R>& rows, const ScratchPanel* w, std::int64_t grou
   }
 }
 
+// kInt8: bytes with offset 96 in the order of unpacked MXFP4, and a factor for each row and group.
+constexpr std::int64_t kInt8GroupBytes = kMxfp4Group * kPanelRows;
+
+template <int R>
+void int8_direct(const RowPointers<R>& rows, const std::uint8_t* factors, const std::uint8_t* data,
+                 std::int64_t groups, float* out) {
+  F sum[R];
+  for (int m = 0; m < R; ++m) sum[m] = f_zero();
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::uint8_t* p = data + g * kInt8GroupBytes;
+    I acc[R];
+    for (int m = 0; m < R; ++m) acc[m] = i_set(rows.start(m, g * 3 + 2));
+    for (int j = 0; j < 16; ++j) {
+      prefetch(p + 64 * j);
+      const I v = v_load(p + 64 * j);
+      for (int m = 0; m < R; ++m) acc[m] = dot8_at(acc[m], v, rows.at(m, g * 16 + j));
+    }
+    const F factor = f_load(reinterpret_cast<const float*>(factors) + g * kPanelRows);
+    for (int m = 0; m < R; ++m) {
+      sum[m] = f_fma(i_to_f(acc[m]), f_mul(factor, f_set(rows.factor(m, g))), sum[m]);
+    }
+  }
+  for (int m = 0; m < R; ++m) f_store(out + m * kPanelRows, sum[m]);
+}
+
+template <int R, int P>
+void int8_tile(const RowTile<R>& rows, const std::uint8_t* const* panels, std::size_t scale_bytes, Slab slab,
+               float* const* out) {
+  F sum[P][R];
+  load_sums<R, P>(slab, out, sum);
+  for (std::int64_t g = slab.begin; g < slab.end; ++g) {
+    const std::uint8_t* data[P];
+    for (int p = 0; p < P; ++p) data[p] = panels[p] + scale_bytes + g * kInt8GroupBytes;
+    I acc[P][R];
+    mxfp4_folded_group<R, P>(rows, data, g, acc);
+    for (int p = 0; p < P; ++p) {
+      const F factor = f_load(reinterpret_cast<const float*>(panels[p]) + g * kPanelRows);
+      for (int m = 0; m < R; ++m) {
+        sum[p][m] = f_fma(i_to_f(acc[p][m]), f_mul(factor, f_set(rows.factor(m, g))), sum[p][m]);
+      }
+    }
+  }
+  for (int p = 0; p < P; ++p) {
+    for (int m = 0; m < R; ++m) f_store(out[p] + m * kPanelRows, sum[p][m]);
+  }
+}
+
 // Sources of int16 weight pairs: vector pair j holds columns 4j..4j+3.
 struct PackedFp8 {
   const std::uint8_t* data;
@@ -272,7 +322,7 @@ template <int R, int Planes, class Rows, class Weights>
 inline __attribute__((always_inline)) void run_int16(const Rows& rows, const Weights& w, const float* scales,
                                                      std::int64_t groups, float* out) {
   // Integer sums may be split freely; few rows need several chains to hide the dot's latency.
-  constexpr int kChains = R * Planes == 1 ? 4 : (R * Planes <= 4 ? 2 : 1);
+  constexpr int kChains = R * Planes == 1 ? 4 : (R * Planes <= 8 ? 2 : 1);
   constexpr int kVectors = kWideGroup / 4;
   F sum[R];
   for (int m = 0; m < R; ++m) sum[m] = f_zero();
@@ -292,9 +342,9 @@ inline __attribute__((always_inline)) void run_int16(const Rows& rows, const Wei
           const std::int64_t unit = ((plane * groups + g) * kVectors + j + h) * 2;
           for (int m = 0; m < R; ++m) {
             I& a = acc[plane][m][(2 * h) % kChains];
-            a = dot16(a, first, rows.unit(m, unit));
+            a = dot16_at(a, first, rows.at(m, unit));
             I& b = acc[plane][m][(2 * h + 1) % kChains];
-            b = dot16(b, second, rows.unit(m, unit + 1));
+            b = dot16_at(b, second, rows.at(m, unit + 1));
           }
         }
       }
@@ -345,7 +395,8 @@ inline __attribute__((always_inline)) void run_float(const Rows& rows, const Wei
 }
 
 inline std::int64_t weight_groups(const PanelShape& shape) {
-  return shape.k_padded / (shape.kind == PackedKind::kMxfp4 ? kMxfp4Group : kWideGroup);
+  const bool narrow = shape.kind == PackedKind::kMxfp4 || shape.kind == PackedKind::kInt8;
+  return shape.k_padded / (narrow ? kMxfp4Group : kWideGroup);
 }
 
 template <bool Wide>
@@ -410,6 +461,9 @@ void panel_direct(const PackedPanels& w, std::int64_t panel, const RowPointers<R
                                        out);
       }
       return;
+    case PackedKind::kInt8:
+      int8_direct<R>(rows, data, data + w.shape.scale_bytes, groups, out);
+      return;
     case PackedKind::kFp8:
       run_int16<R, Planes>(rows, PackedFp8{data, Fp8Unpacker()}, w.scales + panel * groups, groups, out);
       return;
@@ -457,6 +511,8 @@ void panel_tile(const TilePanels& t, const std::uint32_t* q, const float* scale,
   }
   if constexpr (Kind == PackedKind::kMxfp4) {
     mxfp4_tile<R, P, Planes>(rows, t.scratch, groups, t.slab, out);
+  } else if constexpr (Kind == PackedKind::kInt8) {
+    int8_tile<R, P>(rows, data, shape.scale_bytes, t.slab, out);
   } else if constexpr (Kind == PackedKind::kFp8 || Kind == PackedKind::kInt16) {
     int16_tile<R, P, Planes>(rows, data, scales, groups, t.slab, out);
   } else if constexpr (Kind == PackedKind::kBf16) {
@@ -490,6 +546,7 @@ inline int tile_rows(const PanelShape& shape) {
 inline TileFunction tile_function(const PanelShape& shape, int rows, int panels) {
   static const TileTable<PackedKind::kMxfp4, kRowsInteger, 1> mxfp4;
   static const TileTable<PackedKind::kMxfp4, kRowsInteger, 2> mxfp4_exact;
+  static const TileTable<PackedKind::kInt8, kRowsInteger, 1> int8;
   static const TileTable<PackedKind::kFp8, kRowsInteger, 1> fp8;
   static const TileTable<PackedKind::kFp8, kRowsInteger, 2> fp8_exact;
   static const TileTable<PackedKind::kInt16, kRowsInteger, 1> int16;
@@ -499,6 +556,8 @@ inline TileFunction tile_function(const PanelShape& shape, int rows, int panels)
   switch (shape.kind) {
     case PackedKind::kMxfp4:
       return exact ? mxfp4_exact.functions[panels - 1][rows - 1] : mxfp4.functions[panels - 1][rows - 1];
+    case PackedKind::kInt8:
+      return int8.functions[panels - 1][rows - 1];
     case PackedKind::kFp8:
       return exact ? fp8_exact.functions[panels - 1][rows - 1] : fp8.functions[panels - 1][rows - 1];
     case PackedKind::kInt16:
@@ -637,7 +696,8 @@ inline void gemm_tiled(const GemmArgs& args) {
   const std::size_t corrections = act_corrections(shape);
   const auto count = static_cast<std::size_t>(args.rows);
   const std::int64_t panel_groups = weight_groups(shape);
-  const std::int64_t slab_groups = shape.kind == PackedKind::kMxfp4 ? kSlabMxfp4 : kSlabWide;
+  const bool narrow = shape.kind == PackedKind::kMxfp4 || shape.kind == PackedKind::kInt8;
+  const std::int64_t slab_groups = narrow ? kSlabMxfp4 : kSlabWide;
   std::uint8_t* at = args.scratch;
   const auto take = [&at](std::size_t bytes) {
     std::uint8_t* p = at;
@@ -715,8 +775,27 @@ void gemm_planes(const GemmArgs& args) {
     case 4:
       return gemm_direct<4, Planes>(args);
     default:
-      return gemm_tiled(args);
+      break;
   }
+  // A verified block of drafts: weights are unpacked in registers, and no task has to bring rows into tile order.
+  if constexpr (Planes == 1 && kRowsInteger >= 8) {
+    const PackedKind kind = args.w.shape.kind;
+    if (kind == PackedKind::kFp8 || kind == PackedKind::kInt16 || kind == PackedKind::kInt8) {
+      switch (args.rows) {
+        case 5:
+          return gemm_direct<5, Planes>(args);
+        case 6:
+          return gemm_direct<6, Planes>(args);
+        case 7:
+          return gemm_direct<7, Planes>(args);
+        case 8:
+          return gemm_direct<8, Planes>(args);
+        default:
+          break;
+      }
+    }
+  }
+  return gemm_tiled(args);
 }
 
 inline void gemm(const GemmArgs& args) {

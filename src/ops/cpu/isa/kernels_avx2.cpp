@@ -12,11 +12,10 @@ namespace mimo {
 
 const CpuKernels& avx2_kernels() {
   static const CpuKernels kernels = {
-      CpuLevel::kAvx2,         &avx2::quantize,        &avx2::gemm,
-      &avx2::rms_norm,         &avx2::best_token,      &avx2::rope,
-      &avx2::to_bf16,          &avx2::to_fp8,          &avx2::fp8_to_bf16,
-      &avx2::mask_tile,        &avx2::attention_chunk, &avx2::attention_merge,
-      &avx2::attention_finish,
+      CpuLevel::kAvx2,        &avx2::quantize,         &avx2::gemm,      &avx2::rms_norm,
+      &avx2::add_scaled,      &avx2::best_token,       &avx2::rope,      &avx2::to_bf16,
+      &avx2::to_fp8,          &avx2::fp8_to_bf16,      &avx2::mask_tile, &avx2::attention_chunk,
+      &avx2::attention_merge, &avx2::attention_finish,
   };
   return kernels;
 }

@@ -13,11 +13,10 @@ namespace mimo {
 
 const CpuKernels& avx512_kernels() {
   static const CpuKernels kernels = {
-      CpuLevel::kAvx512,         &avx512::quantize,        &avx512::gemm,
-      &avx512::rms_norm,         &avx512::best_token,      &avx512::rope,
-      &avx512::to_bf16,          &avx512::to_fp8,          &avx512::fp8_to_bf16,
-      &avx512::mask_tile,        &avx512::attention_chunk, &avx512::attention_merge,
-      &avx512::attention_finish,
+      CpuLevel::kAvx512,        &avx512::quantize,         &avx512::gemm,      &avx512::rms_norm,
+      &avx512::add_scaled,      &avx512::best_token,       &avx512::rope,      &avx512::to_bf16,
+      &avx512::to_fp8,          &avx512::fp8_to_bf16,      &avx512::mask_tile, &avx512::attention_chunk,
+      &avx512::attention_merge, &avx512::attention_finish,
   };
   return kernels;
 }

@@ -12,10 +12,19 @@ namespace mimo {
 
 const CpuKernels& avx512fp16_kernels() {
   static const CpuKernels kernels = {
-      CpuLevel::kAvx512Fp16,         &avx512fp16::quantize,        &avx512fp16::gemm,
-      &avx512fp16::rms_norm,         &avx512fp16::best_token,      &avx512fp16::rope,
-      &avx512fp16::to_bf16,          &avx512fp16::to_fp8,          &avx512fp16::fp8_to_bf16,
-      &avx512fp16::mask_tile,        &avx512fp16::attention_chunk, &avx512fp16::attention_merge,
+      CpuLevel::kAvx512Fp16,
+      &avx512fp16::quantize,
+      &avx512fp16::gemm,
+      &avx512fp16::rms_norm,
+      &avx512fp16::add_scaled,
+      &avx512fp16::best_token,
+      &avx512fp16::rope,
+      &avx512fp16::to_bf16,
+      &avx512fp16::to_fp8,
+      &avx512fp16::fp8_to_bf16,
+      &avx512fp16::mask_tile,
+      &avx512fp16::attention_chunk,
+      &avx512fp16::attention_merge,
       &avx512fp16::attention_finish,
   };
   return kernels;

@@ -51,6 +51,14 @@ inline float f_hsum(F x) {
   h = _mm_add_ss(h, _mm_movehdup_ps(h));
   return _mm_cvtss_f32(h);
 }
+// Both sums at once.
+inline void f_hsum_pair(F x, F y, float& sum_x, float& sum_y) {
+  __m256 h = _mm256_hadd_ps(_mm256_add_ps(x.a, x.b), _mm256_add_ps(y.a, y.b));
+  h = _mm256_hadd_ps(h, h);
+  const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  sum_x = _mm_cvtss_f32(sums);
+  sum_y = _mm_cvtss_f32(_mm_movehdup_ps(sums));
+}
 inline F f_round(F x) {
   constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(x.a, kMode), _mm256_round_ps(x.b, kMode)};
@@ -91,6 +99,18 @@ inline I i_add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(
 inline I i_sub(I x, I y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
 inline I i_min(I x, I y) { return {_mm256_min_epi32(x.a, y.a), _mm256_min_epi32(x.b, y.b)}; }
 inline I i_max(I x, I y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
+inline std::int32_t i_hmax(I x) {
+  const __m256i m = _mm256_max_epi32(x.a, x.b);
+  __m128i h = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+  h = _mm_max_epi32(h, _mm_shuffle_epi32(h, 0x4E));
+  h = _mm_max_epi32(h, _mm_shuffle_epi32(h, 0xB1));
+  return _mm_cvtsi128_si32(h);
+}
+// Magnitudes as integers, which have the order of the numbers, with infinity and NaN on top.
+inline I i_magnitude(F x) {
+  const __m256i mask = _mm256_set1_epi32(0x7FFFFFFF);
+  return {_mm256_and_si256(_mm256_castps_si256(x.a), mask), _mm256_and_si256(_mm256_castps_si256(x.b), mask)};
+}
 inline I i_and(I x, I y) { return {_mm256_and_si256(x.a, y.a), _mm256_and_si256(x.b, y.b)}; }
 inline I i_srl(I x, int n) { return {_mm256_srli_epi32(x.a, n), _mm256_srli_epi32(x.b, n)}; }
 inline I i_sll(I x, I n) { return {_mm256_sllv_epi32(x.a, n.a), _mm256_sllv_epi32(x.b, n.b)}; }
@@ -122,6 +142,8 @@ inline I dot16(I acc, I w, std::uint32_t act) {
   return {_mm256_add_epi32(acc.a, _mm256_madd_epi16(w.a, a)),
           _mm256_add_epi32(acc.b, _mm256_madd_epi16(w.b, a))};
 }
+inline I dot8_at(I acc, I weights, const std::uint32_t* act) { return dot8(acc, weights, *act); }
+inline I dot16_at(I acc, I weights, const std::uint32_t* act) { return dot16(acc, weights, *act); }
 inline F dot_bf16(F acc, I w, std::uint32_t act) {
   const __m256 even = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<std::int32_t>(act << 16)));
   const __m256 odd = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<std::int32_t>(act & 0xFFFF0000u)));

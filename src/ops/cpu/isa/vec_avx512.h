@@ -34,6 +34,17 @@ inline F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 inline F f_abs(F a) { return _mm512_abs_ps(a); }
 inline float f_hmax(F a) { return _mm512_reduce_max_ps(a); }
 inline float f_hsum(F a) { return _mm512_reduce_add_ps(a); }
+// Both sums at once.
+inline void f_hsum_pair(F a, F b, float& sum_a, float& sum_b) {
+  const auto half = [](F x) {
+    return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+  };
+  __m256 h = _mm256_hadd_ps(half(a), half(b));
+  h = _mm256_hadd_ps(h, h);
+  const __m128 sums = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  sum_a = _mm_cvtss_f32(sums);
+  sum_b = _mm_cvtss_f32(_mm_movehdup_ps(sums));
+}
 inline F f_round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 // a * 2^n for integral n; underflows to zero and overflows to infinity.
 inline F f_scale2(F a, F n) { return _mm512_scalef_ps(a, n); }
@@ -50,12 +61,15 @@ inline F f_keep(F x, int first, int last) {
   return _mm512_mask_blend_ps(static_cast<__mmask16>(below & above), _mm512_set1_ps(-__builtin_inff()), x);
 }
 
+// Magnitudes as integers, which have the order of the numbers, with infinity and NaN on top.
+inline I i_magnitude(F a) { return _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7FFFFFFF)); }
 inline I i_zero() { return _mm512_setzero_si512(); }
 inline I i_set(std::int32_t x) { return _mm512_set1_epi32(x); }
 inline I i_add(I a, I b) { return _mm512_add_epi32(a, b); }
 inline I i_sub(I a, I b) { return _mm512_sub_epi32(a, b); }
 inline I i_min(I a, I b) { return _mm512_min_epi32(a, b); }
 inline I i_max(I a, I b) { return _mm512_max_epi32(a, b); }
+inline std::int32_t i_hmax(I a) { return _mm512_reduce_max_epi32(a); }
 inline I i_and(I a, I b) { return _mm512_and_si512(a, b); }
 inline I i_srl(I a, unsigned n) { return _mm512_srli_epi32(a, n); }
 inline I i_sll(I a, I n) { return _mm512_sllv_epi32(a, n); }
@@ -79,6 +93,16 @@ inline I dot8(I acc, I weights, std::uint32_t act) {
 inline I dot16(I acc, I weights, std::uint32_t act) {
   const I a = _mm512_set1_epi32(static_cast<std::int32_t>(act));
   asm("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(weights), "v"(a));
+  return acc;
+}
+// The same with the activation where it lies: the dot's own broadcast saves an instruction where an activation
+// serves one dot.
+inline I dot8_at(I acc, I weights, const std::uint32_t* act) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(weights), "m"(*act));
+  return acc;
+}
+inline I dot16_at(I acc, I weights, const std::uint32_t* act) {
+  asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(weights), "m"(*act));
   return acc;
 }
 // acc + sum of 2 (bf16 x bf16).
@@ -110,14 +134,14 @@ inline I repeat_byte(I x) {
   return _mm512_shuffle_epi8(x, order);
 }
 
-// E2M1 codes to 2 * value + 12, by nibble.
+// E2M1 codes to 2 * value + 12, by nibble. The byte permutation looks at six index bits: with the table four times
+// over, whatever lies above a nibble needs no mask.
 inline void unpack_mxfp4(const std::uint8_t* p, I& low, I& high) {
   const I table =
       _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-  const I mask = _mm512_set1_epi8(15);
   const I bytes = _mm512_loadu_si512(p);
-  low = _mm512_shuffle_epi8(table, _mm512_and_si512(bytes, mask));
-  high = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask));
+  low = _mm512_permutexvar_epi8(bytes, table);
+  high = _mm512_permutexvar_epi8(_mm512_srli_epi16(bytes, 4), table);
 }
 
 #ifdef __AVX512FP16__
@@ -126,11 +150,9 @@ inline void unpack_mxfp4(const std::uint8_t* p, I& low, I& high) {
 // integers.
 struct Fp8Unpacker {
   static I words(I high_bytes) {
-    const I shifted = _mm512_srli_epi16(high_bytes, 1);
-    // sign from bit 15, the rest from the shifted word: (a & m) | (b & ~m), m = 0x8000
-    const I bits = _mm512_and_si512(
-        _mm512_ternarylogic_epi64(_mm512_set1_epi16(static_cast<short>(0x8000)), high_bytes, shifted, 0xCA),
-        _mm512_set1_epi16(static_cast<short>(0xBFFF)));
+    // The arithmetic shift leaves two copies of the sign; the lower one is the exponent's top bit, always zero.
+    const I bits =
+        _mm512_and_si512(_mm512_srai_epi16(high_bytes, 1), _mm512_set1_epi16(static_cast<short>(0xBFFF)));
     const __m512h value =
         _mm512_mul_ph(_mm512_castsi512_ph(bits), _mm512_set1_ph(static_cast<_Float16>(8192.0f)));
     return _mm512_cvtph_epi16(value);
