@@ -28,17 +28,6 @@ bool calls_equal(const std::vector<ToolCall>& a, const std::vector<ToolCall>& b)
   });
 }
 
-std::string calls_text(const std::vector<ToolCall>& calls) {
-  json::array list;
-  for (const ToolCall& call : calls) {
-    json::object one;
-    one["name"] = call.name;
-    one["arguments"] = call.arguments;
-    list.push_back(std::move(one));
-  }
-  return json::serialize(list);
-}
-
 Grade grade_number(const ExpectedNumber& expected, const std::string& content) {
   const bool last = expected.rule == ExpectedNumber::Rule::kLastInteger;
   const std::optional<std::string> got = last ? last_integer(content) : extract_answer(content);
@@ -54,7 +43,7 @@ Grade grade_number(const ExpectedNumber& expected, const std::string& content) {
 
 Grade grade_calls(const ExpectedCalls& expected, const json::array& tools, const Answer& answer) {
   Grade result;
-  result.extracted = answer.calls.empty() ? answer.content : calls_text(answer.calls);
+  result.extracted = answer.calls.empty() ? answer.content : json::serialize(calls_json(answer.calls));
   const bool declared = std::all_of(answer.calls.begin(), answer.calls.end(), [&](const ToolCall& call) {
     return find_tool(tools, call.name).declared;
   });
@@ -67,6 +56,17 @@ Grade grade_calls(const ExpectedCalls& expected, const json::array& tools, const
 }
 
 }  // namespace
+
+json::array calls_json(const std::vector<ToolCall>& calls) {
+  json::array list;
+  for (const ToolCall& call : calls) {
+    json::object one;
+    one["name"] = call.name;
+    one["arguments"] = call.arguments;
+    list.push_back(std::move(one));
+  }
+  return list;
+}
 
 bool json_equal(const json::value& a, const json::value& b) {
   if (a.is_number() && b.is_number()) return numbers_equal(a, b);

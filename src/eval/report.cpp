@@ -6,17 +6,6 @@
 namespace mimo {
 namespace {
 
-json::array calls_json(const std::vector<ToolCall>& calls) {
-  json::array list;
-  for (const ToolCall& call : calls) {
-    json::object one;
-    one["name"] = call.name;
-    one["arguments"] = call.arguments;
-    list.push_back(std::move(one));
-  }
-  return list;
-}
-
 json::value expected_json(const Expected& expected) {
   if (const auto* number = std::get_if<ExpectedNumber>(&expected)) return json::string(number->value);
   if (const auto* calls = std::get_if<ExpectedCalls>(&expected)) return calls_json(calls->calls);
