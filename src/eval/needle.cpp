@@ -184,15 +184,8 @@ Result<Problem> NeedleBuilder::build(const NeedleCase& one, std::uint64_t seed) 
   problem.prompt_tokens = one.prompt_tokens;
   problem.group = fmt::format("{} tokens, depth {:g}", one.prompt_tokens, one.depth);
   problem.expected = ExpectedText{code};
-  const auto set_message = [&](std::string_view content) {
-    json::object message;
-    message["role"] = "user";
-    message["content"] = content;
-    problem.messages = {std::move(message)};
-  };
-
   // What the prompt costs without any haystack.
-  set_message(needle + "\n\n" + question);
+  problem.messages = user_message(needle + "\n\n" + question);
   const Result<std::size_t> overhead = counter_.prompt(problem);
   if (!overhead) return forward_error(overhead);
   const auto wanted = static_cast<std::int64_t>(one.prompt_tokens);
@@ -221,7 +214,7 @@ Result<Problem> NeedleBuilder::build(const NeedleCase& one, std::uint64_t seed) 
       const std::string text = hide(needle, *haystack, one.depth);
       // The code must stand once, or finding it proves nothing.
       if (text.find(code) != text.rfind(code)) break;
-      set_message(fmt::format("{}\n\n{}", text, question));
+      problem.messages = user_message(fmt::format("{}\n\n{}", text, question));
       const Result<std::size_t> count = counter_.prompt(problem);
       if (!count) return forward_error(count);
       const std::int64_t excess = static_cast<std::int64_t>(*count) - wanted;

@@ -57,6 +57,15 @@ Grade grade_calls(const ExpectedCalls& expected, const json::array& tools, const
 
 }  // namespace
 
+json::array user_message(std::string_view content) {
+  json::object message;
+  message["role"] = "user";
+  message["content"] = content;
+  json::array messages;
+  messages.push_back(std::move(message));
+  return messages;
+}
+
 json::array calls_json(const std::vector<ToolCall>& calls) {
   json::array list;
   for (const ToolCall& call : calls) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -76,6 +77,9 @@ Grade grade(const Problem& problem, const Answer& answer);
 
 // Equal as typed JSON: 5 and 5.0 are one number, "5" is another type, the order of keys does not matter.
 bool json_equal(const json::value& a, const json::value& b);
+
+// A conversation of one user message.
+json::array user_message(std::string_view content);
 
 // [{"name": .., "arguments": ..}, ..], as the result files and the problem files write calls.
 json::array calls_json(const std::vector<ToolCall>& calls);

@@ -9,15 +9,6 @@
 namespace mimo {
 namespace {
 
-json::array user_message(std::string_view content) {
-  json::object message;
-  message["role"] = "user";
-  message["content"] = content;
-  json::array messages;
-  messages.push_back(std::move(message));
-  return messages;
-}
-
 // Adds problems and refuses a second one of the same id.
 class ProblemList {
  public:

@@ -1,11 +1,14 @@
 """Greedy answers of the target itself, many prompts at a time: what its drafters learn from, and its scores."""
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import formats
 from shape import AUDIO_END, END_OF_TEXT, HEAD_QK, HEAD_V, ROTARY, TURN_END, WINDOW
 from target import COMPUTE, Attention, Layer, Target, bf16, rms_norm, rope_angles
 
@@ -58,10 +61,6 @@ def layer_step(layer: Layer, x: Tensor, cache: Cache, begin: int, starts: Tensor
 @torch.no_grad()
 def rounded(target: Target) -> Target:
     """A copy whose weights are the stored values, so that no step rounds again."""
-    import copy
-
-    import formats
-
     result = copy.deepcopy(target)
     for layer in result.layers:
         layer.attention.qkv.copy_(formats.fp8_rounded(layer.attention.qkv))
