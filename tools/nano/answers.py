@@ -14,6 +14,8 @@ from target import COMPUTE, Attention, Layer, Target, bf16, rms_norm, rope_angle
 
 STOPS = (END_OF_TEXT, TURN_END, AUDIO_END)
 ENOUGH = 0.998  # share of a batch that has ended before the rest is cut
+# Of a forward pass over prompts: bounds what the experts hold in fp32.
+MOST_ROWS = 1 << 20
 TOKENS = 4064  # ids of the tokenizer; the rest of the head is padding
 
 
@@ -94,8 +96,9 @@ def answer(target: Target, prompts: list[np.ndarray], max_tokens: int) -> list[n
         return target.logits(rms_norm(x[:, -1:], target.norm, target.shape.eps))[:, 0, :TOKENS].argmax(-1)
 
     prompt = torch.from_numpy(tokens).to(device)
-    for begin in range(0, longest, 256):
-        following = run(prompt[:, begin : begin + 256], begin)
+    width = max(1, min(256, MOST_ROWS // batch))  # a batch of many short prompts is as wide as one of few long ones
+    for begin in range(0, longest, width):
+        following = run(prompt[:, begin : begin + width], begin)
     out = torch.full((batch, max_tokens), END_OF_TEXT, dtype=torch.int64, device=device)
     done = torch.zeros(batch, dtype=torch.bool, device=device)
     lengths = torch.full((batch,), max_tokens, device=device)

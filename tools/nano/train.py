@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "models" / "nano",
                         help="checkpoint directory with tokenizer.json and eval/ (default: models/nano)")
     parser.add_argument("--seed", type=int, default=26)
-    parser.add_argument("--steps", type=int, default=13500, help="of the target")
+    parser.add_argument("--steps", type=int, default=12000, help="of the target")
     parser.add_argument("--drafter-steps", type=int, default=3500)
     parser.add_argument("--short-shards", type=int, default=700, help="distinct shards of short rows")
     parser.add_argument("--long-shards", type=int, default=240)
@@ -120,7 +120,7 @@ def main() -> None:
         prompts = own_answers.read_prompts(make_prompts(options))
         limit = 48 if options.toy else 400
         prompts = [p for p in prompts if len(p.ids) <= 1024 - limit]
-        replies = own_answers.answer_all(frozen, prompts, limit, 8_000 if options.toy else 6_000_000)
+        replies = own_answers.answer_all(frozen, prompts, limit, 8_000 if options.toy else 4_000_000)
         by_kind: dict[str, list[bool]] = {}
         for p, reply in zip(prompts, replies, strict=True):
             by_kind.setdefault(p.kind, []).append(own_answers.finished(reply))
