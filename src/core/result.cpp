@@ -16,6 +16,12 @@ const char* error_code_name(ErrorCode code) {
       return "limit exceeded";
     case ErrorCode::kInternal:
       return "internal error";
+    case ErrorCode::kBusy:
+      return "busy";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kCancelled:
+      return "cancelled";
   }
   return "unknown error";
 }

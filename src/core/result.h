@@ -17,6 +17,9 @@ enum class ErrorCode {
   kUnsupported,      // well formed, but a feature this engine does not have
   kLimit,            // a stated limit (size, depth, time, memory) would be exceeded
   kInternal,         // our own bug or an operating-system failure
+  kBusy,             // not now: a queue is full or work is under way; the same call may succeed later
+  kUnavailable,      // the engine is loading, draining or dead
+  kCancelled,        // ended because the caller asked for it
 };
 
 // Short stable name of a code ("invalid argument", "not found", ...), for logs and messages.

@@ -44,8 +44,8 @@ class DFlashDrafter::Ring final : public DraftState {
 
   // Takes note of committed rows [position, position + rows), the first `skipped` of which are not stored.
   void advance(std::int64_t position, int rows, int skipped) {
-    MIMO_CHECK(first_ < 0 || position == end_, "observed position {} after {}", position, end_);
-    if (first_ < 0 || skipped > 0) first_ = position + skipped;
+    MIMO_CHECK(first_ < 0 || position >= end_, "observed position {} after {}", position, end_);
+    if (first_ < 0 || position > end_ || skipped > 0) first_ = position + skipped;
     end_ = position + rows;
   }
   bool observed_to(std::int64_t position) const { return first_ < 0 || end_ == position; }
@@ -55,7 +55,7 @@ class DFlashDrafter::Ring final : public DraftState {
   std::vector<std::int32_t> pages_;
   std::int64_t limit_;
   std::vector<std::int32_t> table_;  // by position / page size; -1: no longer or not yet there
-  std::int64_t first_ = -1;          // oldest position that was stored; -1: none yet
+  std::int64_t first_ = -1;          // oldest position from which on all were stored; -1: none yet
   std::int64_t end_ = 0;             // one past the newest observed position
 };
 
@@ -246,7 +246,10 @@ void DFlashDrafter::store_context(std::span<const ContextRows> parts, std::span<
     rows += part.rows;
   }
   const float* input = taps.data() + static_cast<std::size_t>(parts.front().tap_row) * tap_width;
-  if (parts.size() > 1) {
+  const bool apart = std::adjacent_find(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
+                       return a.tap_row + a.rows != b.tap_row;
+                     }) != parts.end();
+  if (apart) {
     gathered_.resize(static_cast<std::size_t>(rows) * tap_width);
     float* to = gathered_.data();
     for (const ContextRows& part : parts) {

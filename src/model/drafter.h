@@ -24,11 +24,12 @@ class DraftState {
   virtual ~DraftState() = default;
 };
 
-// Consecutive rows of one request that the target has just run and that are committed: positions [position,
-// position + rows). Called once for every committed position, in order.
+// Consecutive rows of one request that the target has run and that are committed: positions [position, position +
+// rows). Positions come in order and none twice. Where some were left out, the drafter forgets what is before them
+// and goes on with what follows.
 struct DraftObservation {
   DraftState* state = nullptr;
-  int row_begin = 0;  // in the rows of the target's step, which is also the row of the taps
+  int row_begin = 0;  // in the taps
   int rows = 0;
   std::int64_t position = 0;  // of the first row
   // [rows + 1] tokens at position .. position + rows: those of the rows, and the one that follows (the next
@@ -37,7 +38,7 @@ struct DraftObservation {
 };
 
 // One block to draft: the anchor is the newest sampled token, at `position`; it has no keys and values
-// anywhere yet, and every position before it has been observed.
+// anywhere yet, and the position before it has been observed.
 struct DraftRequest {
   DraftState* state = nullptr;
   std::int32_t anchor = 0;
@@ -58,15 +59,15 @@ class Drafter {
   // Hidden states of the target that observe() wants, as TargetModel numbers them (see TapRows). The same for
   // the life of the drafter.
   virtual std::span<const int> taps() const = 0;
-  // Rows before `position` of a prompt of `prompt_tokens` that observe() does not need: a drafter with a
-  // window says so, and the engine leaves their taps out. Observation then begins at that position.
+  // Rows before this position do not matter to drafts after `prompt_tokens` tokens: a drafter with a window says
+  // so, and the engine leaves their taps out. Observation then begins at that position.
   virtual std::int64_t first_needed(std::int64_t prompt_tokens) const = 0;
 
   // The state of a new request. `max_tokens`: positions it will ever hold. Fails when memory cannot be had.
   virtual Result<std::unique_ptr<DraftState>> open(std::int64_t max_tokens) = 0;
 
-  // taps [rows of the step, taps().size() * hidden]: for each row the tapped states side by side, in the
-  // order of taps(). Rows of the step that no observation names may hold anything.
+  // taps [rows, taps().size() * hidden]: for each row the tapped states side by side, in the order of taps().
+  // Rows that no observation names may hold anything. At most one observation of a state in a call.
   virtual void observe(std::span<const DraftObservation> observations, std::span<const float> taps) = 0;
 
   // Drafts greedily for all requests together. A request's result depends on its own state only.

@@ -22,11 +22,10 @@ class MtpDrafter::State final : public DraftState {
 
   // Rows [rows, hidden] at positions [position, position + rows), and the tokens of these and of the next.
   void add(std::int64_t position, std::span<const float> rows, std::span<const std::int32_t> tokens) {
-    if (next_ < 0) {
+    MIMO_CHECK(position >= next_, "observed position {} after {}", position, next_ - 1);
+    if (next_ < 0 || position > next_) {
       first_ = position;
       std::fill(done_.begin(), done_.end(), position);
-    } else {
-      MIMO_CHECK(position == next_, "observed position {} after {}", position, next_ - 1);
     }
     const std::size_t width = rows.size() / (tokens.size() - 1);
     for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
@@ -44,7 +43,7 @@ class MtpDrafter::State final : public DraftState {
   }
 
   std::int64_t next() const { return next_; }    // position of the anchor
-  std::int64_t first() const { return first_; }  // oldest position that was observed
+  std::int64_t first() const { return first_; }  // oldest position from which on all were observed
   std::span<const std::int32_t> pages() const { return table_; }
 
   // The first row that head `index` has to run for a draft at the anchor, the last one being next() - 1.

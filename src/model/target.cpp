@@ -51,6 +51,34 @@ void ModelKv::poison(const ModelConfig& config, LayerKind kind, std::int32_t pag
   }
 }
 
+std::size_t ModelKv::page_bytes(const ModelConfig& config, LayerKind kind) const {
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (config.layer_kinds[i] == kind) total += layers_[i]->page_bytes();
+  }
+  return total;
+}
+
+void ModelKv::read_page(const ModelConfig& config, LayerKind kind, std::int32_t page,
+                        std::span<std::byte> out) const {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (config.layer_kinds[i] != kind) continue;
+    const std::size_t bytes = layers_[i]->page_bytes();
+    layers_[i]->read_page(page, out.first(bytes));
+    out = out.subspan(bytes);
+  }
+}
+
+void ModelKv::write_page(const ModelConfig& config, LayerKind kind, std::int32_t page,
+                         std::span<const std::byte> in) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (config.layer_kinds[i] != kind) continue;
+    const std::size_t bytes = layers_[i]->page_bytes();
+    layers_[i]->write_page(page, in.first(bytes));
+    in = in.subspan(bytes);
+  }
+}
+
 Result<TargetModel> TargetModel::load(WeightSource& source, Ops& ops, const LoadOptions& options) {
   TargetModel model;
   model.ops_ = &ops;

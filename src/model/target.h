@@ -1,6 +1,7 @@
 // The target model: the forward pass of spec model 2.1, written once over Ops.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,6 +30,13 @@ class ModelKv {
   std::size_t bytes() const;
   // Fills a freed page with NaN in every layer of its kind.
   void poison(const ModelConfig& config, LayerKind kind, std::int32_t page);
+
+  // A page of all layers of a kind, one layer behind the other: what KvStore says of one. [page_bytes(kind)]
+  std::size_t page_bytes(const ModelConfig& config, LayerKind kind) const;
+  void read_page(const ModelConfig& config, LayerKind kind, std::int32_t page,
+                 std::span<std::byte> out) const;
+  void write_page(const ModelConfig& config, LayerKind kind, std::int32_t page,
+                  std::span<const std::byte> in);
 
  private:
   std::vector<std::unique_ptr<KvStore>> layers_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/check.h"
+
 namespace mimo {
 
 const char* kv_dtype_name(KvDType dtype) {
@@ -14,6 +16,11 @@ const char* kv_dtype_name(KvDType dtype) {
       return "fp8_e4m3";
   }
   return "?";
+}
+
+void KvStore::check_page(std::int32_t page, std::size_t bytes) const {
+  MIMO_CHECK(page >= 0 && page < spec_.pages && bytes == page_bytes(), "page {} of {} as {} bytes of {}",
+             page, spec_.pages, bytes, page_bytes());
 }
 
 KeyRange visible_keys(const AttentionSpec& spec, const SequenceRows& sequence, int row) {

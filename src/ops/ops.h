@@ -7,6 +7,7 @@
 // that row and its own sequence only, never on the other rows of the batch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -72,6 +73,17 @@ class KvStore {
   virtual std::size_t bytes() const = 0;
   // Fills a page with NaN: tests and the poison mode show that nothing reads what was freed.
   virtual void poison_page(std::int32_t page) = 0;
+
+  // A page as bytes, [page_bytes()], to keep it elsewhere and bring it back into any page of a store of the same
+  // spec and backend. Exact: attention over the copy gives the same bits. Safe beside operations that do not
+  // write (read_page), or do not touch (write_page), this page.
+  virtual std::size_t page_bytes() const = 0;
+  virtual void read_page(std::int32_t page, std::span<std::byte> out) const = 0;
+  virtual void write_page(std::int32_t page, std::span<const std::byte> in) = 0;
+
+ protected:
+  // Ends the program if there is no such page or `bytes` is not page_bytes().
+  void check_page(std::int32_t page, std::size_t bytes) const;
 
  private:
   KvSpec spec_;

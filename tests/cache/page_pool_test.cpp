@@ -58,6 +58,55 @@ TEST(PagePool, RandomUseBalances) {
   }
 }
 
+TEST(PagePool, SharedPagesAreFreedByTheLastUser) {
+  PagePool pool("full", 3);
+  std::vector<std::int32_t> freed;
+  pool.on_free([&](std::int32_t page) { freed.push_back(page); });
+  const std::int32_t page = pool.allocate().value();
+  pool.share(page);
+  pool.share(page);
+  EXPECT_EQ(pool.users(page), 3);
+  pool.release(page);
+  pool.release(page);
+  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_TRUE(freed.empty());
+  pool.release(page);
+  EXPECT_EQ(pool.free_pages(), 3);
+  EXPECT_EQ(freed, std::vector{page});
+  EXPECT_TRUE(pool.verify());
+}
+
+TEST(PagePool, HeldPagesAreCachedWithoutUsers) {
+  PagePool pool("full", 3);
+  std::vector<bool> cached;
+  pool.on_cached([&](std::int32_t, bool now) { cached.push_back(now); });
+  const std::int32_t page = pool.allocate().value();
+  pool.hold(page);
+  EXPECT_EQ(pool.owned_pages(), 1);
+  EXPECT_EQ(pool.available_pages(), 2);
+  pool.release(page);
+  EXPECT_EQ(pool.cached_pages(), 1);
+  EXPECT_EQ(pool.owned_pages(), 0);
+  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_EQ(pool.available_pages(), 3);
+  pool.share(page);
+  pool.share(page);
+  EXPECT_EQ(pool.cached_pages(), 0);
+  pool.drop(page);  // given up by the cache while it is used
+  EXPECT_EQ(pool.owned_pages(), 1);
+  pool.release(page);
+  pool.release(page);
+  EXPECT_EQ(pool.free_pages(), 3);
+  EXPECT_EQ(cached, (std::vector{true, false}));
+  const std::int32_t other = pool.allocate().value();
+  pool.hold(other);
+  pool.release(other);
+  pool.drop(other);
+  EXPECT_EQ(pool.free_pages(), 3);
+  EXPECT_EQ(pool.cached_pages(), 0);
+  EXPECT_TRUE(pool.verify());
+}
+
 TEST(PagePoolDeathTest, FreeingWhatIsNotHeldEndsTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   PagePool pool("window", 4);
@@ -66,6 +115,19 @@ TEST(PagePoolDeathTest, FreeingWhatIsNotHeldEndsTheProgram) {
   EXPECT_DEATH(pool.release(page), "window pool: page .* freed twice");
   EXPECT_DEATH(pool.release(-1), "window pool");
   EXPECT_DEATH(pool.release(4), "window pool");
+  EXPECT_DEATH(pool.share(page), "window pool: page .* is free and cannot be shared");
+  EXPECT_DEATH(pool.hold(page), "window pool: page .* cannot be held");
+  EXPECT_DEATH(pool.drop(page), "window pool: page .* is not held");
+}
+
+TEST(PagePoolDeathTest, ACachedPageHasNoUserToRelease) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  PagePool pool("full", 4);
+  const std::int32_t page = pool.allocate().value();
+  pool.hold(page);
+  EXPECT_DEATH(pool.hold(page), "cannot be held");
+  pool.release(page);
+  EXPECT_DEATH(pool.release(page), "full pool: page .* freed twice");
 }
 
 }  // namespace

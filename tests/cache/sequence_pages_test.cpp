@@ -185,6 +185,83 @@ TEST(SequencePages, EvictionFrontierOfTheWorkedExample) {
   EXPECT_GE(pages.window_pages()[832 / 64], 0);
 }
 
+TEST(SequencePages, KeepBehindSparesPages) {
+  for (const int page_size : {1, 16, 64, 128, 256}) {
+    Pools pools(2000);
+    SequencePages pages({page_size, 128}, pools.full, pools.window);
+    const auto first_kept = [&] {
+      std::size_t p = 0;
+      while (pages.window_pages()[p] < 0) ++p;
+      return static_cast<std::int64_t>(p) * page_size;
+    };
+    pages.keep_behind(300);
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(pages.extend(70));
+      pages.commit(70);
+      const std::int64_t wanted = std::max<std::int64_t>(0, pages.length() - 127 - 300);
+      ASSERT_LE(first_kept(), wanted);
+      ASSERT_GT(first_kept() + page_size, wanted) << "more is kept than was asked for";
+    }
+    pages.keep_behind(0);
+    EXPECT_LE(first_kept(), pages.length() - 427) << "pages go with the next trim";
+    pages.trim();
+    EXPECT_GT(first_kept() + page_size, pages.length() - 127);
+  }
+}
+
+TEST(SequencePages, AdvanceKeepsWhatTrimLetsGo) {
+  Pools pools(100);
+  SequencePages pages({16, 128}, pools.full, pools.window);
+  ASSERT_TRUE(pages.extend(1000));
+  pages.advance(1000);
+  EXPECT_EQ(pages.length(), 1000);
+  EXPECT_EQ(pages.window_pages()[0], 0);
+  EXPECT_EQ(pools.window.free_pages(), 37);
+  pages.trim();
+  expect_consistent(pages, {16, 128});
+  EXPECT_EQ(pools.window.free_pages(), 100 - 9);
+}
+
+TEST(SequencePages, BeginsWithPagesOfOthers) {
+  Pools pools(40);
+  {
+    SequencePages first({16, 32}, pools.full, pools.window);
+    ASSERT_TRUE(first.extend(100));
+    first.commit(100);
+    PrefixPages prefix;
+    for (std::size_t p = 0; p < 6; ++p) {
+      prefix.full.push_back(first.full_pages()[p]);
+      prefix.window.push_back(p < 4 ? -1 : first.window_pages()[p]);
+      pools.full.share(prefix.full[p]);
+      if (p >= 4) pools.window.share(prefix.window[p]);
+    }
+    SequencePages second({16, 32}, pools.full, pools.window, std::move(prefix));
+    EXPECT_EQ(second.length(), 96);
+    EXPECT_EQ(second.full_pages_needed(1), 1);
+    ASSERT_TRUE(second.extend(40));
+    EXPECT_NE(second.full_pages()[6], first.full_pages()[6]);
+    second.commit(40);
+    expect_consistent(second, {16, 32});
+    EXPECT_EQ(pools.full.free_pages(), 40 - 7 - 3);
+  }
+  EXPECT_EQ(pools.full.free_pages(), 40);
+  EXPECT_EQ(pools.window.free_pages(), 40);
+}
+
+TEST(SequencePages, ReplacedPagesAreSharedAndTheOwnOnesFreed) {
+  Pools pools(20);
+  SequencePages first({16, 32}, pools.full, pools.window);
+  SequencePages second({16, 32}, pools.full, pools.window);
+  ASSERT_TRUE(first.extend(32));
+  ASSERT_TRUE(second.extend(32));
+  second.replace_full(1, first.full_pages()[1]);
+  second.replace_window(0, first.window_pages()[0]);
+  EXPECT_EQ(second.full_pages()[1], first.full_pages()[1]);
+  EXPECT_EQ(pools.full.users(first.full_pages()[1]), 2);
+  EXPECT_EQ(pools.full.free_pages(), 17);
+  EXPECT_EQ(pools.window.free_pages(), 17);
+}
+
 TEST(SequencePages, MovedFromSequenceOwnsNothing) {
   Pools pools(20);
   {
@@ -203,6 +280,9 @@ TEST(SequencePagesDeathTest, CommitWithoutRoom) {
   Pools pools(10);
   SequencePages pages({16, 128}, pools.full, pools.window);
   EXPECT_DEATH(pages.commit(1), "without room");
+  // The window before the next row is part of a prefix.
+  EXPECT_DEATH(SequencePages({16, 128}, pools.full, pools.window, PrefixPages{{0, 1}, {-1, 1}}),
+               "prefix of 32 tokens with window pages from 1 on only");
 }
 
 }  // namespace

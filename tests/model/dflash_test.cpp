@@ -205,6 +205,31 @@ TEST(DFlash, AcceptPatternsLeaveNoTrace) {
   }
 }
 
+// Positions that are never observed: the same bits as a state that begins behind them.
+TEST(DFlash, LeftOutPositionsStartTheContextAgain) {
+  for (const int page_size : {7, 16, 32}) {
+    DrafterShape shape;
+    shape.window = 24;
+    DFlashRig rig(fast_cpu(), TinyDrafter(shape),
+                  {.max_requests = 2, .page_size = page_size, .poison = true});
+    const std::vector<float> taps = random_taps(17, 700 * rig.tap_width());
+    const std::unique_ptr<DraftState> state = rig.open();
+    std::int64_t length = 0;
+    for (const int gap : {1, 6, 23, 24, 33, 70, 150}) {
+      rig.observe(*state, taps, length, length + 40, 9);
+      length += 40;
+      (void)rig.block(*state, kAnchor, length);
+      const std::int64_t first = length + gap;
+      length = first + 1 + gap % 30;
+      rig.observe(*state, taps, first, length, 5);
+      const std::unique_ptr<DraftState> fresh = rig.open();
+      rig.observe(*fresh, taps, first, length);
+      ASSERT_TRUE(same_bits(rig.block(*fresh, kAnchor, length), rig.block(*state, kAnchor, length)))
+          << "page " << page_size << " gap " << gap << " length " << length;
+    }
+  }
+}
+
 TEST(DFlash, ChunksOfTheContextDoNotMatter) {
   const TinyDrafter tiny{DrafterShape{}};
   for (const bool full : {false, true}) {

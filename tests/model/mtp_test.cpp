@@ -139,6 +139,30 @@ TEST_P(MtpTwin, EveryDraftEqualsAFreshComputation) {
 
 INSTANTIATE_TEST_SUITE_P(PageSizes, MtpTwin, ::testing::Values(1, 4, 16, 64));
 
+// Positions that are never observed: as of a request that begins behind them.
+TEST_P(MtpTwin, LeftOutPositionsStartAgain) {
+  const int page = GetParam();
+  World world(make_reference_ops(),
+              {.max_requests = 1, .page_size = page, .kv = KvDType::kF32, .poison = true});
+  const PlainMtp plain(*world.source);
+  Sequence sequence(4, 300, static_cast<std::size_t>(world.target->config().hidden));
+  sequence.prefill(*world.drafter, 9, 4);
+  for (const int gap : {1, 3, 15, 16, 17, 40, 100}) {
+    for (int round = 0; round < 2; ++round) {
+      DraftRequest request = sequence.ask(kHeads);
+      world.drafter->draft({&request, 1});
+      const auto expected = plain.draft(sequence.g, sequence.tokens, sequence.at, sequence.first, kHeads);
+      for (std::size_t k = 0; k < kHeads; ++k) {
+        ASSERT_EQ(sequence.drafts[k], expected[k].token) << "gap before " << gap << " head " << k;
+      }
+      sequence.observe(*world.drafter, 2);
+    }
+    sequence.at += static_cast<std::size_t>(gap);
+    sequence.first = sequence.at;
+    sequence.observe(*world.drafter, 1 + gap % 7);
+  }
+}
+
 // Half of the accepted tokens equal the drafts: rows that needed no repair.
 TEST(Mtp, AcceptedDraftsNeedNoRepair) {
   World world(make_reference_ops(), {.page_size = 4, .kv = KvDType::kF32});

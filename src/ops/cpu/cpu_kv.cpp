@@ -77,6 +77,40 @@ void CpuKv::poison_page(std::int32_t page) {
   }
 }
 
+std::array<std::size_t, 3> CpuKv::part_bytes() const {
+  const auto heads = static_cast<std::size_t>(spec().kv_heads);
+  const std::size_t scales =
+      element_ == 1 ? 2 * static_cast<std::size_t>(spec().page_size) * sizeof(float) : 0;
+  return {heads * k_elements_ * element_, heads * v_elements_ * element_, heads * scales};
+}
+
+std::size_t CpuKv::page_bytes() const {
+  const auto parts = part_bytes();
+  return parts[0] + parts[1] + parts[2];
+}
+
+void CpuKv::read_page(std::int32_t page, std::span<std::byte> out) const {
+  check_page(page, out.size());
+  const std::uint8_t* const from[] = {keys_.data(), values_.data(), scales_.data()};
+  const auto parts = part_bytes();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] == 0) continue;
+    std::memcpy(out.data(), from[i] + static_cast<std::size_t>(page) * parts[i], parts[i]);
+    out = out.subspan(parts[i]);
+  }
+}
+
+void CpuKv::write_page(std::int32_t page, std::span<const std::byte> in) {
+  check_page(page, in.size());
+  std::uint8_t* const to[] = {keys_.data(), values_.data(), scales_.data()};
+  const auto parts = part_bytes();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] == 0) continue;
+    std::memcpy(to[i] + static_cast<std::size_t>(page) * parts[i], in.data(), parts[i]);
+    in = in.subspan(parts[i]);
+  }
+}
+
 void CpuKv::write(const CpuKernels& kernels, std::int32_t page, int offset, int head, const float* key,
                   const float* value, float value_scale, std::uint16_t* scratch) {
   const int qk = spec().qk_dim;

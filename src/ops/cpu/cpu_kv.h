@@ -9,6 +9,7 @@
 // precision, not speed) is always plain rows.
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "core/huge_buffer.h"
@@ -24,6 +25,10 @@ class CpuKv final : public KvStore {
 
   std::size_t bytes() const override;
   void poison_page(std::int32_t page) override;
+  // Keys of all heads, values, scales, in the order of the page.
+  std::size_t page_bytes() const override;
+  void read_page(std::int32_t page, std::span<std::byte> out) const override;
+  void write_page(std::int32_t page, std::span<const std::byte> in) override;
 
   // Stores one head's key [qk_dim] and value [v_dim] * value_scale. `scratch` holds max(qk_dim, v_dim) 16-bit
   // values.
@@ -56,6 +61,8 @@ class CpuKv final : public KvStore {
     return static_cast<std::size_t>(page) * static_cast<std::size_t>(spec().kv_heads) +
            static_cast<std::size_t>(head);
   }
+  // Of a page in keys_, values_ and scales_.
+  std::array<std::size_t, 3> part_bytes() const;
   void gather_tile(const CpuKernels& kernels, std::span<const std::int32_t> pages, std::int64_t base,
                    std::int64_t first, std::int64_t last, int head, std::uint16_t* k, std::uint16_t* v,
                    float* k_scale, float* v_scale) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "core/check.h"
@@ -42,13 +43,37 @@ ReferenceKv::ReferenceKv(const KvSpec& spec) : KvStore(spec) {
 
 std::size_t ReferenceKv::bytes() const { return (keys_.size() + values_.size()) * sizeof(float); }
 
+std::size_t ReferenceKv::key_floats() const {
+  return static_cast<std::size_t>(spec().page_size) * static_cast<std::size_t>(spec().kv_heads) *
+         static_cast<std::size_t>(spec().qk_dim);
+}
+
+std::size_t ReferenceKv::value_floats() const {
+  return static_cast<std::size_t>(spec().page_size) * static_cast<std::size_t>(spec().kv_heads) *
+         static_cast<std::size_t>(spec().v_dim);
+}
+
 void ReferenceKv::poison_page(std::int32_t page) {
-  const auto slots = static_cast<std::size_t>(spec().page_size * spec().kv_heads);
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::size_t k = slots * static_cast<std::size_t>(spec().qk_dim);
-  const std::size_t v = slots * static_cast<std::size_t>(spec().v_dim);
-  std::fill_n(keys_.begin() + static_cast<std::ptrdiff_t>(k * static_cast<std::size_t>(page)), k, nan);
-  std::fill_n(values_.begin() + static_cast<std::ptrdiff_t>(v * static_cast<std::size_t>(page)), v, nan);
+  std::fill_n(keys_.data() + static_cast<std::size_t>(page) * key_floats(), key_floats(), nan);
+  std::fill_n(values_.data() + static_cast<std::size_t>(page) * value_floats(), value_floats(), nan);
+}
+
+std::size_t ReferenceKv::page_bytes() const { return (key_floats() + value_floats()) * sizeof(float); }
+
+void ReferenceKv::read_page(std::int32_t page, std::span<std::byte> out) const {
+  check_page(page, out.size());
+  const std::size_t k = key_floats() * sizeof(float);
+  std::memcpy(out.data(), keys_.data() + static_cast<std::size_t>(page) * key_floats(), k);
+  std::memcpy(out.data() + k, values_.data() + static_cast<std::size_t>(page) * value_floats(),
+              out.size() - k);
+}
+
+void ReferenceKv::write_page(std::int32_t page, std::span<const std::byte> in) {
+  check_page(page, in.size());
+  const std::size_t k = key_floats() * sizeof(float);
+  std::memcpy(keys_.data() + static_cast<std::size_t>(page) * key_floats(), in.data(), k);
+  std::memcpy(values_.data() + static_cast<std::size_t>(page) * value_floats(), in.data() + k, in.size() - k);
 }
 
 std::size_t ReferenceKv::slot(std::span<const std::int32_t> pages, std::int64_t position, int head) const {

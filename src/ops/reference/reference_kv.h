@@ -14,6 +14,10 @@ class ReferenceKv final : public KvStore {
 
   std::size_t bytes() const override;
   void poison_page(std::int32_t page) override;
+  // Keys, then values.
+  std::size_t page_bytes() const override;
+  void read_page(std::int32_t page, std::span<std::byte> out) const override;
+  void write_page(std::int32_t page, std::span<const std::byte> in) override;
 
   // Stores one head's key [qk_dim] and value [v_dim] at an absolute position, rounded to the store's type.
   // FP8 uses one fp32 scale per (token, head) for K and one for V: max|x| / 448 (spec model 7, trap 37).
@@ -24,6 +28,8 @@ class ReferenceKv final : public KvStore {
   const float* value(std::span<const std::int32_t> pages, std::int64_t position, int head) const;
 
  private:
+  std::size_t key_floats() const;  // of a page
+  std::size_t value_floats() const;
   std::size_t slot(std::span<const std::int32_t> pages, std::int64_t position, int head) const;
 
   std::vector<float> keys_;    // [pages, page_size, kv_heads, qk_dim]
