@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "eval/answer_extraction.h"
+#include "text/tool_schema.h"
 
 namespace mimo {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/json.h"
 #include "core/result.h"
 #include "engine/speculation_stats.h"
-#include "text/tool_calls.h"
+#include "text/assistant_answer.h"
 
 namespace mimo {
 

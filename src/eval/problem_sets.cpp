@@ -5,6 +5,7 @@
 
 #include "eval/answer_extraction.h"
 #include "eval/jsonl.h"
+#include "text/tool_schema.h"
 
 namespace mimo {
 namespace {

@@ -209,11 +209,9 @@ Result<Answer> read_chat_answer(std::string_view body, const Problem& problem, s
     if (answer.reasoning.empty()) answer.reasoning = text_field(*message, "reasoning");
     if (answer.reasoning.empty()) {
       // A server without a reasoning parser leaves the tags in the content.
-      const ReasoningSplit split = split_reasoning(answer.content, ThinkBlock::kModelDecides);
-      std::string reasoning(split.reasoning);
-      std::string content(split.content);
-      answer.reasoning = std::move(reasoning);
-      answer.content = std::move(content);
+      AssistantAnswer parts = parse_answer(answer.content, ThinkBlock::kModelDecides, {});
+      answer.reasoning = std::move(parts.reasoning);
+      answer.content = std::move(parts.content);
     }
     const json::value* calls = message->if_contains("tool_calls");
     if (calls != nullptr && calls->is_array()) read_calls(calls->get_array(), answer);

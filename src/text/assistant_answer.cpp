@@ -2,50 +2,66 @@
 
 #include <utility>
 
+#include "core/check.h"
+#include "text/answer_parser.h"
+
 namespace mimo {
 namespace {
 
-constexpr std::string_view kOpen = "<think>";
-constexpr std::string_view kClose = "</think>";
+// The marker whose spelling begins at `pos`; its length is left in `length`.
+AnswerMarker marker_at(std::string_view text, std::size_t pos, std::size_t& length) {
+  const std::size_t end = text.substr(pos, 16).find('>');  // longer than every spelling
+  if (end == std::string_view::npos) return AnswerMarker::kNone;
+  length = end + 1;
+  return answer_marker(text.substr(pos, length));
+}
 
 }  // namespace
 
-ReasoningSplit split_reasoning(std::string_view answer, ThinkBlock block) {
-  std::string_view rest = answer;
-  if (block == ThinkBlock::kClosed) return {{}, answer, false};
-  const std::size_t begin = rest.find_first_not_of(" \t\r\n");
-  if (begin != std::string_view::npos && rest.substr(begin).starts_with(kOpen)) {
-    rest.remove_prefix(begin + kOpen.size());
-  } else if (block == ThinkBlock::kModelDecides) {
-    return {{}, answer, false};
+void AnswerAssembler::add(const AnswerDelta& delta) {
+  switch (delta.kind) {
+    case DeltaKind::kReasoning:
+      answer_.reasoning += delta.text;
+      return;
+    case DeltaKind::kContent:
+    case DeltaKind::kToolBroken:
+      answer_.content += delta.text;
+      return;
+    case DeltaKind::kToolStart:
+      open_ = {.name = delta.name, .arguments = {}, .arguments_text = {}};
+      return;
+    case DeltaKind::kToolArguments:
+      open_.arguments_text += delta.text;
+      return;
+    case DeltaKind::kToolEnd:
+      break;
   }
-  ReasoningSplit split;
-  const std::size_t end = rest.find(kClose);
-  split.cut = end == std::string_view::npos;
-  split.reasoning = rest.substr(0, end);
-  if (split.reasoning.starts_with('\n')) split.reasoning.remove_prefix(1);
-  if (split.cut) return split;
-  if (split.reasoning.ends_with('\n')) split.reasoning.remove_suffix(1);
-  split.content = rest.substr(end + kClose.size());
-  for (int i = 0; i < 2 && split.content.starts_with('\n'); ++i) split.content.remove_prefix(1);
-  return split;
+  Result<json::value> arguments = parse_json(open_.arguments_text, "arguments");
+  MIMO_CHECK(arguments && arguments->is_object(), "{}", open_.arguments_text);
+  open_.arguments = std::move(arguments->get_object());
+  answer_.calls.push_back(std::move(open_));
 }
 
+AssistantAnswer AnswerAssembler::take() { return std::exchange(answer_, {}); }
+
 AssistantAnswer parse_answer(std::string_view answer, ThinkBlock block, const json::array& tools) {
-  const ReasoningSplit split = split_reasoning(answer, block);
-  AssistantAnswer out;
-  out.reasoning = split.reasoning;
-  out.content = split.content;
-  if (tools.empty()) return out;
-  ToolCallText parsed = parse_tool_calls(split.cut ? split.reasoning : split.content, tools);
-  if (split.cut) {
-    if (parsed.calls.empty() || !parsed.problems.empty()) return out;
-    out.reasoning = std::move(parsed.content);
-  } else {
-    out.content = std::move(parsed.content);
-    out.problems = std::move(parsed.problems);
+  AnswerParser parser({.think_block = block, .tools = &tools});
+  std::vector<AnswerDelta> deltas;
+  std::size_t begin = 0;  // of text not pushed yet
+  for (std::size_t pos = answer.find('<'); pos != std::string_view::npos; pos = answer.find('<', pos + 1)) {
+    std::size_t length = 0;
+    const AnswerMarker marker = marker_at(answer, pos, length);
+    if (marker == AnswerMarker::kNone) continue;
+    parser.push(answer.substr(begin, pos - begin), AnswerMarker::kNone, deltas);
+    parser.push(answer.substr(pos, length), marker, deltas);
+    begin = pos + length;
   }
-  out.calls = std::move(parsed.calls);
+  parser.push(answer.substr(begin), AnswerMarker::kNone, deltas);
+  parser.finish(false, deltas);
+  AnswerAssembler assembler;
+  for (const AnswerDelta& delta : deltas) assembler.add(delta);
+  AssistantAnswer out = assembler.take();
+  out.problems = parser.problems();
   return out;
 }
 

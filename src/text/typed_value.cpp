@@ -13,6 +13,8 @@ namespace {
 constexpr int kMaxDepth = 16;
 // Schemas looked at for one value: nested alternatives multiply.
 constexpr int kMaxSchemas = 256;
+// Of a JSON value: one less than parse_json allows, so that an object of values can be read as well.
+constexpr std::size_t kMaxValueDepth = JsonLimits{}.max_depth - 1;
 
 enum Type : unsigned {
   kNull = 1,
@@ -118,9 +120,8 @@ std::optional<bool> as_boolean(std::string_view text) {
   return {};
 }
 
-// An integral JSON number; 2^63 and above only when it was written without a fraction.
+// A JSON number that was written with a fraction or exponent but has an integer's value.
 std::optional<json::value> as_integer(const json::value& parsed) {
-  if (parsed.is_int64() || parsed.is_uint64()) return parsed;
   if (!parsed.is_double()) return {};
   const double number = parsed.get_double();
   // 2^53: beyond it a double does not say which integer was meant.
@@ -128,29 +129,51 @@ std::optional<json::value> as_integer(const json::value& parsed) {
   return json::value(static_cast<std::int64_t>(number));
 }
 
-}  // namespace
+// The value that a text stands for. `as_written`: the text itself is its JSON.
+struct Converted {
+  json::value value;
+  bool as_written = false;
+};
 
-json::value typed_value(std::string_view text, const json::value* schema, const json::value& root) {
-  const unsigned types = schema == nullptr ? 0 : TypeCollector(root).types(*schema, 0);
-  const json::value raw(json::string(text.data(), text.size()));
-  if (types == kString) return raw;
-  const std::string_view inner = trimmed(text);
-  if ((types & kNull) != 0 && inner == "null") return nullptr;
+std::optional<Converted> convert(std::string_view inner, unsigned types) {
+  if ((types & kNull) != 0 && inner == "null") return Converted{.value = nullptr, .as_written = true};
   if ((types & kBoolean) != 0) {
-    if (const std::optional<bool> boolean = as_boolean(inner)) return *boolean;
+    if (const std::optional<bool> boolean = as_boolean(inner)) return Converted{.value = *boolean};
   }
   constexpr unsigned kParsed = kInteger | kNumber | kObject | kArray;
-  if (types != 0 && (types & kParsed) == 0) return raw;
-  const Result<json::value> parsed = parse_json(inner, "value");
-  if (!parsed) return raw;
-  if (types == 0) return parsed->is_string() || parsed->is_null() ? raw : *parsed;
-  if ((types & kInteger) != 0) {
-    if (const std::optional<json::value> integer = as_integer(*parsed)) return *integer;
+  if (types != 0 && (types & kParsed) == 0) return {};
+  const Result<json::value> parsed = parse_json(inner, "value", {.max_depth = kMaxValueDepth});
+  if (!parsed) return {};
+  const auto written = [&] { return Converted{.value = *parsed, .as_written = true}; };
+  if (types == 0) {
+    if (parsed->is_string() || parsed->is_null()) return {};
+    return written();
   }
-  if ((types & kNumber) != 0 && parsed->is_number()) return *parsed;
-  if ((types & kObject) != 0 && parsed->is_object()) return *parsed;
-  if ((types & kArray) != 0 && parsed->is_array()) return *parsed;
-  return raw;
+  if ((types & kInteger) != 0) {
+    if (parsed->is_int64() || parsed->is_uint64()) return written();
+    if (const std::optional<json::value> integer = as_integer(*parsed)) return Converted{.value = *integer};
+  }
+  if ((types & kNumber) != 0 && parsed->is_number()) return written();
+  if ((types & kObject) != 0 && parsed->is_object()) return written();
+  if ((types & kArray) != 0 && parsed->is_array()) return written();
+  return {};
+}
+
+}  // namespace
+
+bool DeclaredTypes::only_string() const { return bits == kString; }
+
+DeclaredTypes declared_types(const json::value* schema, const json::value& root) {
+  return {schema == nullptr ? 0 : TypeCollector(root).types(*schema, 0)};
+}
+
+std::string typed_json(std::string_view text, DeclaredTypes types) {
+  if (!types.only_string()) {
+    const std::string_view inner = trimmed(text);
+    const std::optional<Converted> converted = convert(inner, types.bits);
+    if (converted) return converted->as_written ? std::string(inner) : json::serialize(converted->value);
+  }
+  return json::serialize(json::string_view(text.data(), text.size()));
 }
 
 }  // namespace mimo

@@ -16,37 +16,35 @@ const json::array& tools() {
 
 constexpr std::string_view kCall = "<tool_call><function=now></function></tool_call>";
 
-TEST(SplitReasoning, FollowsTheStateThatThePromptLeft) {
+TEST(ParseAnswer, FollowsTheStateThatThePromptLeft) {
   struct Case {
     ThinkBlock block;
     const char* answer;
     const char* reasoning;
     const char* content;
-    bool cut;
   };
   const Case cases[] = {
-      {ThinkBlock::kModelDecides, "Hello", "", "Hello", false},
-      {ThinkBlock::kModelDecides, "<think>x</think>Hello", "x", "Hello", false},
-      {ThinkBlock::kModelDecides, " \n<think>x</think>Hello", "x", "Hello", false},
-      {ThinkBlock::kModelDecides, "<think>\nx\n</think>\n\nHello\n", "x", "Hello\n", false},
-      {ThinkBlock::kModelDecides, "<think></think>\n\n\nHello", "", "\nHello", false},
-      {ThinkBlock::kModelDecides, "<think>x", "x", "", true},
-      {ThinkBlock::kModelDecides, "<think>a</think>b</think>c", "a", "b</think>c", false},
-      {ThinkBlock::kModelDecides, "Say <think>x</think>", "", "Say <think>x</think>", false},
-      {ThinkBlock::kModelDecides, "x</think>Hello", "", "x</think>Hello", false},
-      {ThinkBlock::kModelDecides, "", "", "", false},
-      {ThinkBlock::kOpen, "x</think>Hello", "x", "Hello", false},
-      {ThinkBlock::kOpen, "<think>x</think>Hello", "x", "Hello", false},
-      {ThinkBlock::kOpen, "some thoughts", "some thoughts", "", true},
-      {ThinkBlock::kClosed, "Hello", "", "Hello", false},
-      {ThinkBlock::kClosed, "<think>x</think>Hello", "", "<think>x</think>Hello", false},
-      {ThinkBlock::kClosed, "some thoughts", "", "some thoughts", false},
+      {ThinkBlock::kModelDecides, "Hello", "", "Hello"},
+      {ThinkBlock::kModelDecides, "<think>x</think>Hello", "x", "Hello"},
+      {ThinkBlock::kModelDecides, " \n<think>x</think>Hello", "x", "Hello"},
+      {ThinkBlock::kModelDecides, "<think>\nx\n</think>\n\nHello\n", "x", "Hello\n"},
+      {ThinkBlock::kModelDecides, "<think></think>\n\n\nHello", "", "\nHello"},
+      {ThinkBlock::kModelDecides, "<think>x", "x", ""},
+      {ThinkBlock::kModelDecides, "<think>a</think>b</think>c", "a", "b</think>c"},
+      {ThinkBlock::kModelDecides, "Say <think>x</think>", "", "Say <think>x</think>"},
+      {ThinkBlock::kModelDecides, "x</think>Hello", "", "x</think>Hello"},
+      {ThinkBlock::kModelDecides, "", "", ""},
+      {ThinkBlock::kOpen, "x</think>Hello", "x", "Hello"},
+      {ThinkBlock::kOpen, "<think>x</think>Hello", "x", "Hello"},
+      {ThinkBlock::kOpen, "some thoughts", "some thoughts", ""},
+      {ThinkBlock::kClosed, "Hello", "", "Hello"},
+      {ThinkBlock::kClosed, "<think>x</think>Hello", "", "<think>x</think>Hello"},
+      {ThinkBlock::kClosed, "some thoughts", "", "some thoughts"},
   };
   for (const Case& one : cases) {
-    const ReasoningSplit split = split_reasoning(one.answer, one.block);
-    EXPECT_EQ(split.reasoning, one.reasoning) << one.answer;
-    EXPECT_EQ(split.content, one.content) << one.answer;
-    EXPECT_EQ(split.cut, one.cut) << one.answer;
+    const AssistantAnswer answer = parse_answer(one.answer, one.block, {});
+    EXPECT_EQ(answer.reasoning, one.reasoning) << one.answer;
+    EXPECT_EQ(answer.content, one.content) << one.answer;
   }
 }
 

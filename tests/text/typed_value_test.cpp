@@ -12,6 +12,10 @@ struct Case {
   const char* expected;
 };
 
+json::value typed_value(std::string_view text, const json::value* schema, const json::value& root) {
+  return parse_json(typed_json(text, declared_types(schema, root)), text).value();
+}
+
 TEST(TypedValue, FollowsTheDeclaredType) {
   const Case cases[] = {
       {R"({"type":"string"})", "&amp;", R"("&amp;")"},
@@ -71,6 +75,33 @@ TEST(TypedValue, FollowsTheDeclaredType) {
     EXPECT_EQ(got.kind(), expected.kind()) << one.schema << " " << one.text;
   }
   EXPECT_EQ(typed_value("8", nullptr, root), json::value(8));
+}
+
+TEST(TypedValue, KeepsJsonAsItWasWritten) {
+  const auto written = [](const char* schema, const char* text) {
+    const json::value parsed = parse_json(schema, "schema").value();
+    return typed_json(text, declared_types(&parsed, parsed));
+  };
+  EXPECT_EQ(written(R"({"type":"number"})", " 2.50\n"), "2.50");
+  EXPECT_EQ(written(R"({"type":"number"})", "1e3"), "1e3");
+  EXPECT_EQ(written(R"({"type":"array"})", "[1, 2.5]"), "[1, 2.5]");
+  EXPECT_EQ(written(R"({"type":"object"})", "{ \"k\" : \"\\u00e9\" }"), "{ \"k\" : \"\\u00e9\" }");
+  EXPECT_EQ(written(R"({"type":"integer"})", "5.0"), "5");
+  EXPECT_EQ(written(R"({"type":"boolean"})", "TRUE"), "true");
+  EXPECT_EQ(written(R"({})", "3.0"), "3.0");
+}
+
+TEST(TypedValue, SaysWhenAnyTextIsAValue) {
+  const auto only_string = [](const char* schema) {
+    const json::value parsed = parse_json(schema, "schema").value();
+    return declared_types(&parsed, parsed).only_string();
+  };
+  EXPECT_TRUE(only_string(R"({"type":"string"})"));
+  EXPECT_TRUE(only_string(R"({"enum":["a","b"]})"));
+  EXPECT_FALSE(only_string(R"({"type":["string","null"]})"));
+  EXPECT_FALSE(only_string(R"({"enum":["a",1]})"));
+  EXPECT_FALSE(only_string(R"({})"));
+  EXPECT_FALSE(declared_types(nullptr, nullptr).only_string());
 }
 
 TEST(TypedValue, SurvivesSchemasThatMultiply) {
