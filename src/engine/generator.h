@@ -1,5 +1,5 @@
-// Generation without a server: requests are admitted in order while there is room, prefilled in chunks and
-// decoded together, with or without a drafter. The scheduler of the server replaces the loop, not the steps.
+// Generation without a server: all requests are known at the start, and the KV cache is sized so that whichever
+// of them run together find room.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "engine/engine_core.h"
 #include "engine/generate_request.h"
 #include "engine/speculation.h"
 #include "engine/speculation_options.h"
@@ -28,16 +29,6 @@ struct GeneratorOptions {
   LogLine log = {};     // null: stderr
 };
 
-// Where the time of all runs went.
-struct GeneratorTimes {
-  std::int64_t steps = 0;
-  std::int64_t rows = 0;  // of the target
-  double target_seconds = 0;
-  double draft_seconds = 0;
-  double observe_seconds = 0;
-  double total_seconds = 0;
-};
-
 // Checks that a request can be run on this model: ids in range, lengths within the context. Names the field.
 Status check_request(const GenerateRequest& request, const ModelConfig& config);
 
@@ -52,15 +43,15 @@ class Generator {
                                           const GenerateCallbacks& callbacks);
 
   // Pooled over all requests of all runs.
-  SpeculationStats speculation() const { return speculation_ ? speculation_->pooled() : SpeculationStats{}; }
-  const GeneratorTimes& times() const { return times_; }
+  const SpeculationStats& speculation() const { return speculation_; }
+  const EngineTimes& times() const { return times_; }
 
  private:
   TargetModel& model_;
   Ops& ops_;
   GeneratorOptions options_;
-  std::unique_ptr<Speculation> speculation_;  // null: no drafter
-  GeneratorTimes times_;
+  SpeculationStats speculation_;
+  EngineTimes times_;
 };
 
 }  // namespace mimo

@@ -65,7 +65,8 @@ Sampler::Sampler(Options options) : options_(std::move(options)) {
 }
 
 Result<SampledToken> Sampler::sample(std::span<const float> logits, const SamplingParams& params,
-                                     const TokenHistory& history, std::uint64_t seed, std::int64_t position) {
+                                     const TokenHistory& history, std::uint64_t seed, std::int64_t position,
+                                     std::span<const std::uint32_t> mask) {
   const Result<Row> raw = check(logits, position);
   if (!raw) return forward_error(raw);
 
@@ -76,7 +77,7 @@ Result<SampledToken> Sampler::sample(std::span<const float> logits, const Sampli
     token.top = top_logprobs(*raw, *params.logprobs, log_total);
   }
 
-  const Result<Row> row = adjust(*raw, params, history);
+  const Result<Row> row = adjust(*raw, params, history, mask);
   if (!row) return forward_error(row);
   if (is_greedy(params)) {
     token.id = argmax(*row);
@@ -99,7 +100,7 @@ Result<std::vector<TokenProbability>> Sampler::distribution(std::span<const floa
                                                             std::int64_t position) {
   const Result<Row> raw = check(logits, position);
   if (!raw) return forward_error(raw);
-  const Result<Row> row = adjust(*raw, params, history);
+  const Result<Row> row = adjust(*raw, params, history, {});
   if (!row) return forward_error(row);
 
   if (is_greedy(params)) return std::vector<TokenProbability>{{argmax(*row), 1.0}};
@@ -136,10 +137,10 @@ Result<Sampler::Row> Sampler::check(std::span<const float> logits, std::int64_t 
 }
 
 Result<Sampler::Row> Sampler::adjust(const Row& raw, const SamplingParams& params,
-                                     const TokenHistory& history) {
+                                     const TokenHistory& history, std::span<const std::uint32_t> mask) {
   const bool penalties = uses_penalties(params) && !history.entries().empty();
   const bool must_go_on = history.generated() < params.min_tokens;
-  if (!penalties && !must_go_on && params.logit_bias.empty()) return raw;
+  if (!penalties && !must_go_on && params.logit_bias.empty() && mask.empty()) return raw;
 
   adjusted_.assign(raw.logits.begin(), raw.logits.end());
   const auto slot = [&](std::int64_t id) -> float* {
@@ -163,8 +164,19 @@ Result<Sampler::Row> Sampler::adjust(const Row& raw, const SamplingParams& param
     }
   }
 
+  if (!mask.empty()) {
+    for (std::size_t id = 0; id < adjusted_.size(); ++id) {
+      if (((mask[id / 32] >> (id % 32)) & 1) == 0) adjusted_[id] = -kInfinity;
+    }
+  }
+
   const LogitKeyRange range = scan_keys(adjusted_, block_high_.data());
   if (range.high == kMinusInfinityKey) {
+    if (!mask.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "position {}: no token that the response format allows is left by the other parameters",
+                  history.generated());
+    }
     return fail(ErrorCode::kInvalidArgument,
                 "min_tokens: got {}, but after {} tokens only tokens that end the answer are possible",
                 params.min_tokens, history.generated());

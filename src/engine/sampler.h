@@ -61,8 +61,10 @@ class Sampler {
   // `params` has passed validate(); `history` is the request before this token; `position` is the token's
   // place in the sequence. kInternal for a row that has a NaN or +inf, or no token above -inf;
   // kInvalidArgument if the parameters mask all that is left.
+  // Bit i % 32 of mask[i / 32] says whether token i may be sampled; an empty mask allows all.
   Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
-                              const TokenHistory& history, std::uint64_t seed, std::int64_t position);
+                              const TokenHistory& history, std::uint64_t seed, std::int64_t position,
+                              std::span<const std::uint32_t> mask = {});
 
   // The distribution that sample() draws from: ids ascending, probabilities above 0 with sum 1. Greedy is a
   // single token with probability 1. `position` is for messages.
@@ -79,7 +81,8 @@ class Sampler {
   };
 
   Result<Row> check(std::span<const float> logits, std::int64_t position);
-  Result<Row> adjust(const Row& raw, const SamplingParams& params, const TokenHistory& history);
+  Result<Row> adjust(const Row& raw, const SamplingParams& params, const TokenHistory& history,
+                     std::span<const std::uint32_t> mask);
   std::vector<TopLogprob> top_logprobs(const Row& raw, int count, double log_total);
 
   int argmax(const Row& row) const;

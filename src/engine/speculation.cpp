@@ -8,13 +8,28 @@
 
 namespace mimo {
 
-Speculation::Speculation(Drafter& drafter, const SpeculationOptions& options, int vocab, LogLine log)
-    : drafter_(drafter), options_(options), vocab_(vocab), log_(std::move(log)) {
+namespace {
+
+// Rows before an anchor that matter to a draft, far from the beginning; at most kPendingRows.
+int rows_that_matter(const Drafter& drafter) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 40;
+  return static_cast<int>(std::clamp<std::int64_t>(kFar - drafter.first_needed(kFar), 1, kPendingRows));
+}
+
+}  // namespace
+
+Speculation::Speculation(Drafter& drafter, const SpeculationOptions& options, int vocab, int hidden,
+                         LogLine log)
+    : drafter_(drafter),
+      options_(options),
+      vocab_(vocab),
+      tap_buffers_(rows_that_matter(drafter), drafter.taps().size() * static_cast<std::size_t>(hidden)),
+      log_(std::move(log)) {
   if (options_.tune_width) tuner_.emplace(drafter_.max_drafts());
 }
 
 std::unique_ptr<RequestDrafts> Speculation::open(std::size_t index, std::int64_t prompt, std::int64_t most) {
-  auto request = std::make_unique<RequestDrafts>(options_.min_accept_length);
+  auto request = std::make_unique<RequestDrafts>(options_.min_accept_length, tap_buffers_);
   request->index = index;
   if (options_.max_context > 0 && prompt >= options_.max_context) return request;
   Result<std::unique_ptr<DraftState>> state = drafter_.open(most);
@@ -27,11 +42,20 @@ std::unique_ptr<RequestDrafts> Speculation::open(std::size_t index, std::int64_t
   return request;
 }
 
-void Speculation::draft(std::span<const DraftTurn> turns, int decoding, int most) {
+// Drafts for each request of the round, and whether drafts are to be expected in the next ones.
+int Speculation::choose_width(int decoding, int most) {
   most = std::min(most, drafter_.max_drafts());
   if (options_.num_draft_tokens > 0) most = std::min(most, options_.num_draft_tokens);
   most = batch_width(options_.batch_widths, decoding, most);
   if (tuner_) most = std::min(most, tuner_->choose(decoding));
+  if (!tuner_ || !tuner_->probing()) idle_rounds_ = most > 0 ? 0 : std::min(idle_rounds_ + 1, kIdleRounds);
+  return most;
+}
+
+void Speculation::draft(std::span<const DraftTurn> turns, int decoding, int most) {
+  most = choose_width(decoding, most);
+  const bool few = tuner_ && tuner_->probes_few() && turns.size() > kProbedRequests;
+  if (few) first_probed_ = (first_probed_ + kProbedRequests) % turns.size();
 
   requests_.clear();
   turn_of_.clear();
@@ -39,7 +63,8 @@ void Speculation::draft(std::span<const DraftTurn> turns, int decoding, int most
   for (std::size_t i = 0; i < turns.size(); ++i) {
     RequestDrafts& request = *turns[i].drafts;
     request.drafts.clear();
-    if (options_.max_context > 0 && turns[i].position >= options_.max_context) request.state.reset();
+    if (options_.max_context > 0 && turns[i].position >= options_.max_context) forget(request);
+    if (few && (i + turns.size() - first_probed_) % turns.size() >= kProbedRequests) continue;
     // The last token of an answer comes from the row before it: a block emits one token more than it drafts.
     const auto width = static_cast<int>(std::min<std::int64_t>(most, turns[i].remaining - 1));
     if (!request.state || request.watch.paused() || width <= 0) continue;
@@ -53,6 +78,7 @@ void Speculation::draft(std::span<const DraftTurn> turns, int decoding, int most
     turn_of_.push_back(i);
   }
   if (requests_.empty()) return;
+  show_pending(turns);
   const auto start = std::chrono::steady_clock::now();
   drafter_.draft(requests_);
   draft_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -65,6 +91,57 @@ void Speculation::draft(std::span<const DraftTurn> turns, int decoding, int most
     request.drafts.resize(
         static_cast<std::size_t>(confident_prefix(request.confidence, options_.confidence_threshold)));
   }
+}
+
+// Whether rows of the request are kept back: drafts are not expected, or rows before them wait already.
+bool Speculation::waits(const RequestDrafts& request) const {
+  if (!request.pending.empty()) return true;
+  return request.drafts.empty() && (idle_rounds_ == kIdleRounds || request.watch.paused());
+}
+
+void Speculation::observe(std::span<const CommittedRows> committed, std::span<const float> taps) {
+  observations_.clear();
+  for (const CommittedRows& rows : committed) {
+    RequestDrafts& request = *rows.drafts;
+    if (!request.state) continue;
+    if (!waits(request)) {
+      observations_.push_back({request.state.get(), rows.row_begin, rows.rows, rows.position, rows.tokens});
+      continue;
+    }
+    request.pending.add(rows.position,
+                        taps.subspan(static_cast<std::size_t>(rows.row_begin) * tap_buffers_.width(),
+                                     static_cast<std::size_t>(rows.rows) * tap_buffers_.width()),
+                        rows.tokens);
+  }
+  if (!observations_.empty()) drafter_.observe(observations_, taps);
+}
+
+// Shows the drafter what waits of the requests that it is to draft for.
+void Speculation::show_pending(std::span<const DraftTurn> turns) {
+  const auto show = [&] {
+    if (!observations_.empty()) drafter_.observe(observations_, pending_taps_);
+    observations_.clear();
+    pending_taps_.clear();
+  };
+  observations_.clear();
+  pending_taps_.clear();
+  // In portions: what waits of many requests is too much to copy at once.
+  const std::size_t enough = static_cast<std::size_t>(tap_buffers_.rows()) * tap_buffers_.width();
+  for (const std::size_t turn : turn_of_) {
+    const RequestDrafts& request = *turns[turn].drafts;
+    if (request.pending.empty()) continue;
+    observations_.push_back(request.pending.append_to(pending_taps_));
+    observations_.back().state = request.state.get();
+    if (pending_taps_.size() >= enough) show();
+  }
+  show();
+  for (const std::size_t turn : turn_of_) turns[turn].drafts->pending.clear();
+}
+
+// Nothing is drafted for the request any more.
+void Speculation::forget(RequestDrafts& request) {
+  request.state.reset();
+  request.pending.clear();
 }
 
 // False: the drafter failed for this request, which goes on without it.
@@ -83,7 +160,7 @@ bool Speculation::check(const DraftTurn& turn, const DraftRequest& made) {
 }
 
 void Speculation::stop(RequestDrafts& request, std::string_view why) {
-  request.state.reset();
+  forget(request);
   ++request.stats.failures;
   ++pooled_.failures;
   log_(fmt::format("speculation: request {} goes on without {}: {}", request.index, drafter_.name(), why));

@@ -37,7 +37,7 @@ StopRules::StopRules(const SamplingParams& params, std::span<const int> eos_ids)
   std::sort(stop_token_ids_.begin(), stop_token_ids_.end());
 }
 
-StopRules::Step StopRules::push(int token_id, std::string_view text) {
+StopRules::Step StopRules::push(int token_id, std::string_view text, bool literal) {
   if (finish_) return {{}, finish_};
   ++tokens_;
   finish_ = id_finish(token_id);
@@ -45,7 +45,7 @@ StopRules::Step StopRules::push(int token_id, std::string_view text) {
     // Not matched against stop strings: the token decides.
     return {include_stop_ ? std::exchange(held_, {}) + std::string(text) : std::string(), finish_};
   }
-  Step step{take(text), {}};
+  Step step{take(text, literal), {}};
   if (!finish_ && tokens_ >= max_tokens_) finish_ = Finish{.reason = FinishReason::kLength};
   step.finish = finish_;
   return step;
@@ -54,7 +54,7 @@ StopRules::Step StopRules::push(int token_id, std::string_view text) {
 StopRules::Step StopRules::finish(std::string_view tail) {
   if (finish_ && finish_->reason == FinishReason::kStopString) return {{}, finish_};
   const bool by_id = finish_ && finish_->reason != FinishReason::kLength;
-  std::string text = by_id ? std::exchange(held_, {}) + std::string(tail) : take(tail);
+  std::string text = by_id ? std::exchange(held_, {}) + std::string(tail) : take(tail, false);
   text += std::exchange(held_, {});
   return {std::move(text), finish_};
 }
@@ -71,8 +71,12 @@ std::optional<Finish> StopRules::id_finish(int token_id) const {
 }
 
 // Adds text to what is held, looks for stop strings and returns what can be shown. Sets finish_ on a match.
-std::string StopRules::take(std::string_view text) {
+std::string StopRules::take(std::string_view text, bool literal) {
   if (matchers_.empty()) return std::string(text);
+  if (literal) {
+    for (Matcher& matcher : matchers_) matcher.matched = 0;
+    return std::exchange(held_, {}) + std::string(text);
+  }
   const bool may_stop = tokens_ > min_tokens_;
   for (const char byte : text) {
     held_ += byte;

@@ -45,8 +45,9 @@ class StopRules {
   // `params` has passed validate(). Without max_tokens there is no limit.
   StopRules(const SamplingParams& params, std::span<const int> eos_ids);
 
-  // One token of the answer. After the end, tokens (of a verified run that went too far) are ignored.
-  Step push(int token_id, std::string_view text);
+  // One token of the answer. After the end, tokens (of a verified run that went too far) are ignored. No stop
+  // string is looked for in text that is `literal`, nor across its borders.
+  Step push(int token_id, std::string_view text, bool literal = false);
 
   // The rest of the text: what was held back, unless it belongs to a stop string. `tail` is what the
   // detokenizer still had (an incomplete character); the stop string may be complete only with it. The finish
@@ -67,7 +68,7 @@ class StopRules {
   };
 
   std::optional<Finish> id_finish(int token_id) const;
-  std::string take(std::string_view text);
+  std::string take(std::string_view text, bool literal);
 
   std::vector<Matcher> matchers_;
   std::vector<int> eos_ids_;                  // sorted; empty with ignore_eos

@@ -6,15 +6,20 @@ namespace mimo {
 namespace {
 
 // Steps of a size before it counts as known: the first may be cold.
-constexpr std::size_t kEnough = 2;
+constexpr std::size_t kEnough = 3;
 // Sizes closer than this are one: a server's batches have any number of rows.
 constexpr double kSameSize = 1.05;
-// Blocks that an average is taken over, once there are so many.
+// Blocks that an average is taken over, once there are so many, and steps of a large batch.
 constexpr std::int64_t kBlocks = 64;
+constexpr std::int64_t kBlockSteps = 4;
 // Guess for a draft that was never seen: good, so that it will be seen. It counts as so many blocks: one
 // unlucky block at the start must not end drafting.
 constexpr double kUnseenRight = 0.9;
 constexpr std::int64_t kGuessBlocks = 8;
+// A probe without drafts goes on until so many steps of decoding requests alone were measured, since the cost of a
+// plain step is what all else is compared with, but for no more rounds than the other.
+constexpr int kPlainSteps = 3;
+constexpr int kPlainRounds = 8;
 
 }  // namespace
 
@@ -63,9 +68,12 @@ WidthTuner::WidthTuner(int max_drafts)
       seen_(static_cast<std::size_t>(max_drafts), 0) {}
 
 int WidthTuner::choose(int batch) {
-  // The first steps have different sizes, so that their cost can be told apart.
-  if (!cost_.known()) return explored_++ % 2 == 0 ? max_drafts_ : 0;
+  blocks_ = std::max(kBlocks, kBlockSteps * batch);
+  // The first steps have different sizes, so that their cost can be told apart; a plain step behind a wide one is
+  // slower than the next.
+  if (!cost_.known()) return explored_++ % 3 == 0 ? max_drafts_ : 0;
   const int width = best(batch);
+  if (plain_rounds_ > 0 && --plain_rounds_ > 0 && plain_steps_ < kPlainSteps) return 0;
   if (before_probe_ >= 0) {
     probe_interval_ = width == before_probe_ ? std::min(2 * probe_interval_, kLastProbe) : kFirstProbe;
     until_probe_ = probe_interval_;
@@ -73,8 +81,15 @@ int WidthTuner::choose(int batch) {
   }
   if (--until_probe_ > 0) return width;
   before_probe_ = width;
-  // In turn a step without drafts, whose cost everything is compared with, and another width.
-  if (width > 0 && probes_++ % 2 == 0) return 0;
+  ++probes_;
+  probes_few_ = width == 0 && probes_ % kWholeProbes != 0;
+  // In turn steps without drafts and another width.
+  if (width > 0 && probes_ % 2 == 1) {
+    plain_rounds_ = kPlainRounds;
+    plain_steps_ = 0;
+    return 0;
+  }
+  plain_rounds_ = 0;
   return width == max_drafts_ ? max_drafts_ / 2 : max_drafts_;
 }
 
@@ -88,7 +103,7 @@ int WidthTuner::best(int batch) const {
     const double seconds =
         cost_.at(static_cast<double>(batch) * (m + 1)) + (m > 0 ? draft_cost_.at(batch) : 0);
     const double rate = tokens / std::max(seconds, 1e-9);
-    if (rate > best_rate) {
+    if (rate > best_rate * (best == 0 && m > 0 ? kLeastGain : 1.0)) {
       best_rate = rate;
       best = m;
     }
@@ -99,12 +114,13 @@ int WidthTuner::best(int batch) const {
 void WidthTuner::record_block(int proposed, int accepted) {
   for (int i = 0; i < std::min({proposed, accepted + 1, max_drafts_}); ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const double weight = 1.0 / static_cast<double>(std::min(++seen_[at] + kGuessBlocks, kBlocks));
+    const double weight = 1.0 / static_cast<double>(std::min(++seen_[at] + kGuessBlocks, blocks_));
     right_[at] += weight * ((i < accepted ? 1.0 : 0.0) - right_[at]);
   }
 }
 
 void WidthTuner::record_step(int rows, double seconds, int drafted, double draft_seconds) {
+  ++plain_steps_;
   cost_.add(rows, seconds);
   if (drafted > 0) draft_cost_.add(drafted, draft_seconds);
 }

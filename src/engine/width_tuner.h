@@ -36,13 +36,23 @@ class WidthTuner {
  public:
   // Between steps of another width than the best one, which keep what is known up to date. Doubles while they
   // change nothing.
-  static constexpr int kFirstProbe = 32;
+  static constexpr int kFirstProbe = 8;
   static constexpr int kLastProbe = 512;
+  // Where no drafts are the best, only one probe in so many is a whole step, which measures its cost; for the others
+  // a few requests do, which tell whether drafts are right.
+  static constexpr int kWholeProbes = 4;
 
   explicit WidthTuner(int max_drafts);
 
+  // Drafts pay when they promise this much more than none: the estimates are no better, and drafting has costs that
+  // are not in them (the contexts of prompts).
+  static constexpr double kLeastGain = 1.05;
+
   // Drafts for each of the `batch` requests of the next step. Called once a step.
   int choose(int batch);
+  // Of the last choice: whether it was a probe, and one that a few of the requests are enough for.
+  bool probing() const { return before_probe_ >= 0; }
+  bool probes_few() const { return probing() && probes_few_; }
 
   // One verified block, `proposed` at least 1.
   void record_block(int proposed, int accepted);
@@ -59,11 +69,15 @@ class WidthTuner {
   StepCost draft_cost_;             // "rows" are requests drafted for
   std::vector<double> right_;       // [i]: draft i + 1 is right where the drafts before it were
   std::vector<std::int64_t> seen_;  // [i]: how often that was seen
+  std::int64_t blocks_ = 1;         // that right_ is averaged over
   int until_probe_ = kFirstProbe;
   int probe_interval_ = kFirstProbe;
   int before_probe_ = -1;
   int probes_ = 0;
-  int explored_ = 0;  // steps so far that were to learn costs
+  bool probes_few_ = false;
+  int plain_rounds_ = 0;  // left of a probe without drafts
+  int plain_steps_ = 0;   // measured in it
+  int explored_ = 0;      // steps so far that were to learn costs
 };
 
 }  // namespace mimo

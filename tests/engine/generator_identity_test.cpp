@@ -57,6 +57,7 @@ TEST(GeneratorIdentity, EveryWidthAloneAndInABatch) {
                                .speculation = {.num_draft_tokens = width, .min_accept_length = 0}});
         expect_same_answers(got, plain);
         EXPECT_EQ(drafter.alive(), 0) << "states end with their requests";
+        EXPECT_EQ(drafter.left_out, 0);
         EXPECT_LE(drafter.most_alive, running);
         for (std::size_t i = 0; i < got.size(); ++i) {
           expect_counted(got[i]);
@@ -273,6 +274,62 @@ TEST(GeneratorIdentity, TappedRowsAreThoseOfTheSequence) {
     // Blocks may end a request before its last rows are observed, nothing else is left out.
     EXPECT_GE(got.size() + 3 * 8 + 3 * static_cast<std::size_t>(skipped), expected.size());
   }
+}
+
+// Rows of requests that nothing is drafted for wait, and are shown together once drafts are wanted: the same rows of
+// taps, in order, but for those that are too old to matter.
+TEST(GeneratorIdentity, RowsThatWaitAreShownLater) {
+  const ModelConfig& config = tiny().model->config();
+  std::vector<GenerateRequest> requests;
+  for (const std::int64_t tokens : {60, 60, 60, 400}) {
+    const auto number = static_cast<unsigned>(requests.size());
+    requests.push_back(make_request(random_prompt(20 + 13 * number, number), tokens));
+    vary_sampling(requests.back(), number);
+  }
+  const std::vector<GenerateResult> plain = run_all(requests, {});
+  using Row = std::pair<std::size_t, std::int64_t>;
+  const auto record = [&](std::vector<BatchWidth> widths, auto& drafter) {
+    drafter.hidden = static_cast<std::size_t>(config.hidden);
+    std::map<Row, std::vector<float>> rows;
+    drafter.on_taps = [&](std::size_t index, std::int64_t position, std::span<const float> row) {
+      rows[{index, position}].assign(row.begin(), row.end());
+    };
+    const std::vector<GenerateResult> got =
+        run_all(requests, {.chunk = 64,
+                           .drafter = &drafter,
+                           .speculation = {.batch_widths = std::move(widths), .min_accept_length = 0}});
+    expect_same_answers(got, plain);
+    return rows;
+  };
+  ScriptedDrafter at_once = drafter_for(requests, plain, Script::kWrong);
+  const auto expected = record({}, at_once);
+  EXPECT_EQ(at_once.left_out, 0);
+
+  // Four at a time draft nothing. Then the last one does, for which up to 110 rows have waited.
+  ScriptedDrafter later = drafter_for(requests, plain, Script::kMixed);
+  const auto got = record({{1, 7}, {2, 0}}, later);
+  EXPECT_EQ(later.left_out, 0);
+  EXPECT_LT(later.observe_calls, at_once.observe_calls / 2);
+  std::size_t of_last = 0;
+  for (const auto& [row, values] : got) {
+    of_last += row.first == 3 ? 1 : 0;
+    const auto found = expected.find(row);
+    ASSERT_NE(found, expected.end()) << "request " << row.first << " position " << row.second;
+    ASSERT_EQ(std::memcmp(values.data(), found->second.data(), values.size() * sizeof(float)), 0)
+        << "request " << row.first << " position " << row.second;
+  }
+  EXPECT_GT(of_last, requests[3].prompt.size() + 380) << "nothing of it is left out";
+
+  // With a second long request more rows wait than are kept.
+  requests[2].params.max_tokens = 360;
+  const std::vector<GenerateResult> longer = run_all(requests, {});
+  ScriptedDrafter too_late = drafter_for(requests, longer, Script::kRight);
+  const std::vector<GenerateResult> answers =
+      run_all(requests, {.drafter = &too_late, .speculation = {.batch_widths = {{1, 7}, {2, 0}}}});
+  expect_same_answers(answers, longer);
+  EXPECT_GT(too_late.left_out, 360 - 100 - kPendingRows);
+  EXPECT_GT(answers[3].speculation.verify_steps, 3);
+  EXPECT_EQ(answers[3].speculation.accepted, answers[3].speculation.proposed);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/philox.h"
-#include "engine/running_request.h"
+#include "engine/live_answer.h"
 
 namespace mimo {
 namespace {
@@ -96,31 +96,37 @@ class Distribution : public ::testing::Test {
 
   // One answer with a block of `drafts` drafts after every token, through the engine's own commit.
   Answer generate(const SamplingParams& params, std::uint64_t seed, int drafts, int& accepted) {
-    GenerateRequest request{kPrompt, params};
-    RunningRequest::Setup setup;
+    EngineRequest request;
+    request.prompt = kPrompt;
+    request.params = params;
+    LiveAnswer::Setup setup;
     setup.request = &request;
     setup.max_tokens = *params.max_tokens;
     setup.seed = seed;
     setup.eos_ids = kEos;
-    setup.callbacks = &callbacks_;
-    RunningRequest running(setup, {16, 128}, pool_, pool_);
+    setup.allowed_vocab = kVocab;
+    LiveAnswer running(setup);
+    Answer answer;
+    const auto take = [&] {
+      const AnswerStep step = running.take_step();
+      for (const SampledToken& token : step.tokens) answer.push_back(token.id);
+    };
     running.commit({}, 2, table_.row(kPrompt.back()), sampler_);
+    take();
     std::int64_t position = 3;
     while (!running.done()) {
       std::vector<std::int32_t> block;
-      std::vector<float> logits(table_.row(running.anchor()).begin(), table_.row(running.anchor()).end());
-      std::int32_t last = running.anchor();
+      std::int32_t last = answer.back();
+      std::vector<float> logits(table_.row(last).begin(), table_.row(last).end());
       for (int i = 0; i < drafts; ++i) {
         block.push_back(last = table_.favourite(last));
         logits.insert(logits.end(), table_.row(last).begin(), table_.row(last).end());
       }
       const BlockResult result = running.commit(block, position, logits, sampler_);
+      take();
       position += result.emitted;
       accepted += result.accepted;
     }
-    Answer answer;
-    const GenerateResult result = running.take_result();
-    for (const SampledToken& token : result.tokens) answer.push_back(token.id);
     return answer;
   }
 
@@ -159,8 +165,6 @@ class Distribution : public ::testing::Test {
 
   Table table_;
   Sampler sampler_{{.vocab = kVocab, .allowed_vocab = kVocab, .eos_ids = kEos}};
-  PagePool pool_{"full", 4};
-  GenerateCallbacks callbacks_;
 };
 
 constexpr int kSeeds = 40000;

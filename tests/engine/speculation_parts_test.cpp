@@ -265,6 +265,28 @@ TEST(WidthTuner, FindsTheWidthThatPays) {
   }
 }
 
+// Where drafts do not pay, probes are rare and most of them are for a few requests only.
+TEST(WidthTuner, ProbesWithoutDraftsAreCheap) {
+  WidthTuner tuner(7);
+  int whole = 0;
+  int few = 0;
+  for (int step = 0; step < 8000; ++step) {
+    const int m = tuner.choose(16);
+    const int drafted = m == 0 ? 0 : (tuner.probes_few() ? 4 : 16);
+    EXPECT_TRUE(m == 0 || !tuner.probes_few() || tuner.probing());
+    for (int b = 0; b < drafted; ++b) tuner.record_block(m, 2);
+    const int rows = 16 + m * drafted;
+    tuner.record_step(rows, 0.1 + 0.13 * rows, drafted, 0.2 * drafted);
+    if (step < 100) continue;
+    whole += drafted == 16 ? 1 : 0;
+    few += drafted == 4 ? 1 : 0;
+  }
+  EXPECT_GE(few, 10);
+  EXPECT_LE(few, 20);
+  EXPECT_GE(whole, 3);
+  EXPECT_LE(whole, 6);
+}
+
 TEST(WidthTuner, FollowsADrafterThatChanges) {
   WidthTuner tuner(7);
   std::mt19937 random(2);
@@ -315,7 +337,7 @@ TEST(StepCost, LinesBetweenTheShortestSteps) {
   for (int i = 0; i < 50; ++i) cost.add(8, 3.0);
   EXPECT_FALSE(cost.known());
   EXPECT_NEAR(cost.at(8), 3, 1e-9);
-  for (int i = 0; i < 2; ++i) cost.add(2, 1.2);
+  for (int i = 0; i < 3; ++i) cost.add(2, 1.2);
   EXPECT_TRUE(cost.known());
   EXPECT_NEAR(cost.at(5), 2.1, 1e-9) << "between";
   EXPECT_NEAR(cost.at(10), 3.6, 1e-9) << "beyond";

@@ -1,0 +1,450 @@
+#include "engine/engine_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "core/philox.h"
+
+namespace mimo {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+void EngineTimes::add(const EngineTimes& other) {
+  steps += other.steps;
+  rows += other.rows;
+  plan_seconds += other.plan_seconds;
+  target_seconds += other.target_seconds;
+  draft_seconds += other.draft_seconds;
+  observe_seconds += other.observe_seconds;
+}
+
+Status check_request(const EngineRequest& request, const ModelConfig& config, std::int64_t max_model_len) {
+  if (request.prompt.empty())
+    return fail(ErrorCode::kInvalidArgument, "prompt: no tokens, at least 1 is needed");
+  for (std::size_t i = 0; i < request.prompt.size(); ++i) {
+    if (request.prompt[i] < 0 || request.prompt[i] >= config.vocab) {
+      return fail(ErrorCode::kInvalidArgument, "prompt token {}: id {}, expected 0 to {}", i,
+                  request.prompt[i], config.vocab - 1);
+    }
+  }
+  const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+  // Without max_tokens there must be room for one token.
+  const std::int64_t generated = request.params.max_tokens.value_or(1);
+  if (prompt > max_model_len || generated > max_model_len - prompt) {
+    return fail(ErrorCode::kLimit,
+                "maximum context length is {} tokens; the prompt has {} and max_tokens asks for {}",
+                max_model_len, prompt, generated);
+  }
+  SamplingParams params = request.params;
+  if (params.max_tokens == 0) params.max_tokens = 1;
+  return validate(params, config.vocab);
+}
+
+Result<std::unique_ptr<EngineCore>> EngineCore::make(TargetModel& model, Ops& ops,
+                                                     const EngineOptions& options) {
+  if (options.drafter != nullptr) {
+    if (const Status ok = validate(options.speculation, options.drafter->max_drafts()); !ok) {
+      return forward_error(ok);
+    }
+  }
+  std::unique_ptr<EngineCore> core(new EngineCore(model, options));
+  if (const Status ok = core->make_cache(ops); !ok) return forward_error(ok);
+  return core;
+}
+
+EngineCore::EngineCore(TargetModel& model, const EngineOptions& options)
+    : model_(model),
+      config_(model.config()),
+      options_(options),
+      sampler_(
+          {.vocab = config_.vocab,
+           .allowed_vocab = options.tokenizer == nullptr
+                                ? config_.vocab
+                                : std::min(config_.vocab, static_cast<int>(options.tokenizer->vocab_size())),
+           .eos_ids = config_.eos_token_ids}) {
+  if (!options_.log) options_.log = [](std::string_view line) { fmt::print(stderr, "{}\n", line); };
+  options_.scheduler.layout.window = config_.window.window;
+  options_.scheduler.block = 1;
+  if (options_.drafter != nullptr) {
+    options_.scheduler.block += options_.drafter->max_drafts();
+    speculation_ =
+        std::make_unique<Speculation>(*options_.drafter, options_.speculation, config_.vocab,
+                                                   config_.hidden, options_.log);
+  }
+}
+
+Status EngineCore::make_cache(Ops& ops) {
+  full_ = std::make_unique<PagePool>("full", options_.full_pages);
+  window_ = std::make_unique<PagePool>("window", options_.window_pages);
+  Result<ModelKv> kv = ModelKv::make(ops, config_,
+                                     {.dtype = options_.kv_dtype,
+                                      .page_size = options_.scheduler.layout.page_size,
+                                      .full_pages = options_.full_pages,
+                                      .window_pages = options_.window_pages});
+  if (!kv) return forward_error(kv);
+  kv_.emplace(std::move(*kv));
+  if (options_.poison) {
+    const auto poison = [this](LayerKind kind) {
+      return [this, kind](std::int32_t page) { kv_->poison(config_, kind, page); };
+    };
+    full_->on_free(poison(LayerKind::kFull));
+    window_->on_free(poison(LayerKind::kWindow));
+    for (std::int32_t page = 0; page < options_.full_pages; ++page)
+      kv_->poison(config_, LayerKind::kFull, page);
+    for (std::int32_t page = 0; page < options_.window_pages; ++page) {
+      kv_->poison(config_, LayerKind::kWindow, page);
+    }
+  }
+  if (options_.prefix_cache) {
+    tree_ = std::make_unique<PrefixTree>(options_.scheduler.layout, *full_, *window_);
+  }
+  Result<Scheduler> scheduler = Scheduler::make(options_.scheduler, *full_, *window_, tree_.get());
+  if (!scheduler) return forward_error(scheduler);
+  scheduler_.emplace(std::move(*scheduler));
+  return {};
+}
+
+std::int64_t EngineCore::max_model_len() const {
+  const std::int64_t most = std::min<std::int64_t>(config_.max_positions, scheduler_->longest_request());
+  return options_.max_model_len > 0 ? std::min(most, options_.max_model_len) : most;
+}
+
+Status EngineCore::submit(RequestId id, EngineRequest request, std::shared_ptr<AnswerSink> sink,
+                          PromptLogits prompt_logits) {
+  if (const Status ok = check_request(request, config_, max_model_len()); !ok) return ok;
+  if (options_.tokenizer == nullptr && !request.params.stop.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "stop: strings need a tokenizer, and this checkpoint has none");
+  }
+  const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+  const std::int64_t answer = request.params.max_tokens.value_or(max_model_len() - prompt);
+
+  if (const auto victim = scheduler_->full_queue_victim(request.priority)) {
+    end(*victim, Error{ErrorCode::kBusy, "given up for a request of higher priority while it waited"});
+  }
+  ScheduledRequest scheduled;
+  scheduled.id = id;
+  scheduled.tokens = request.prompt;
+  scheduled.prompt = prompt;
+  scheduled.limit = prompt + answer;
+  scheduled.salt = request.cache_salt;
+  scheduled.priority = request.priority;
+  scheduled.reuse = !prompt_logits;
+  if (const Status ok = scheduler_->submit(std::move(scheduled)); !ok) return ok;
+
+  auto active = std::make_unique<Active>();
+  active->request = std::move(request);
+  active->sink = std::move(sink);
+  active->prompt_logits = std::move(prompt_logits);
+  active->submitted = Clock::now();
+  if (answer > 0) {
+    LiveAnswer::Setup setup;
+    setup.request = &active->request;
+    setup.max_tokens = answer;
+    const std::uint64_t seed =
+        active->request.params.seed.value_or((static_cast<std::uint64_t>(entropy_()) << 32) | entropy_());
+    setup.seed = philox_choice_seed(seed, active->request.choice);
+    setup.eos_ids = config_.eos_token_ids;
+    setup.allowed_vocab = options_.tokenizer == nullptr
+                              ? config_.vocab
+                              : std::min(config_.vocab, static_cast<int>(options_.tokenizer->vocab_size()));
+    setup.tokenizer = options_.tokenizer;
+    active->answer = std::make_unique<LiveAnswer>(setup);
+  }
+  active_.emplace(id, std::move(active));
+  return {};
+}
+
+void EngineCore::abort(RequestId id) { end(id, Error{ErrorCode::kCancelled, "the request was cancelled"}); }
+
+void EngineCore::fail_all(const Error& error) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, active] : active_) ids.push_back(id);
+  for (const RequestId id : ids) end(id, error);
+}
+
+void EngineCore::fail_step(const Error& error) {
+  std::vector<RequestId> ids;
+  for (const Part& part : parts_) ids.push_back(part.plan.id);
+  for (const RequestId id : ids) end(id, error);
+  parts_.clear();
+}
+
+// Ends a request: its last step goes out, its pages go back. `error`: it ended from outside.
+void EngineCore::end(RequestId id, std::optional<Error> error) {
+  const auto found = active_.find(id);
+  if (found == active_.end()) return;
+  Active& active = *found->second;
+  if (error) {
+    AnswerStep step = active.answer ? active.answer->take_step() : AnswerStep{};
+    step.error = std::move(error);
+    step.finish.reset();
+    send(active, *scheduler_->find(id), std::move(step));
+  }
+  active.drafts.reset();
+  scheduler_->remove(id);
+  active_.erase(found);
+}
+
+void EngineCore::send(Active& active, const ScheduledRequest& scheduled, AnswerStep&& step) {
+  step.usage.prompt_tokens = scheduled.prompt;
+  step.usage.cached_tokens = scheduled.cached;
+  if (step.last()) {
+    const Clock::time_point now = Clock::now();
+    const auto between = [](Clock::time_point a, Clock::time_point b) {
+      return std::chrono::duration<double>(b - a).count();
+    };
+    const Clock::time_point admitted = active.was_admitted ? active.admitted : now;
+    const Clock::time_point first = active.answering ? active.first_token : now;
+    step.usage.queue_seconds = between(active.submitted, admitted);
+    step.usage.prefill_seconds = between(admitted, first);
+    step.usage.decode_seconds = between(first, now);
+    close_drafts(active);
+    step.usage.speculation = active.earlier_drafts;
+  }
+  active.sink->on_step(std::move(step));
+}
+
+void EngineCore::step() {
+  if (idle()) return;
+  const Clock::time_point start = Clock::now();
+  scheduler_->prepare();
+  times_.plan_seconds += seconds_since(start);
+  draft();
+  lay_out();
+  if (parts_.empty()) return;
+  forward();
+  commit();
+  observe();
+  for (const Part& part : parts_) {
+    if (part.ended) end(part.plan.id, {});
+  }
+}
+
+void EngineCore::open_drafts(Active& active, const ScheduledRequest& scheduled) {
+  const std::int64_t answer = scheduled.limit - static_cast<std::int64_t>(scheduled.tokens.size());
+  if (!speculation_ || !active.request.speculation || answer <= 1) return;
+  active.drafts =
+      speculation_->open(scheduled.id, static_cast<std::int64_t>(scheduled.tokens.size()), scheduled.limit);
+  active.drafts->first_needed = std::max(active.drafts->first_needed, scheduled.computed());
+}
+
+void EngineCore::close_drafts(Active& active) {
+  if (active.drafts) active.earlier_drafts.add(active.drafts->stats);
+  active.drafts.reset();
+}
+
+void EngineCore::draft() {
+  const std::span<ScheduledRequest* const> decoding = scheduler_->decoding();
+  widths_.assign(decoding.size(), 0);
+  if (!speculation_) return;
+  turns_.clear();
+  turn_of_.clear();
+  for (std::size_t i = 0; i < decoding.size(); ++i) {
+    const ScheduledRequest& scheduled = *decoding[i];
+    Active& active = *active_.at(scheduled.id);
+    if (!active.drafts) continue;
+    turns_.push_back(
+        {active.drafts.get(), scheduled.tokens.back(), scheduled.computed(), active.answer->remaining()});
+    turn_of_.push_back(i);
+  }
+  if (turns_.empty()) return;
+  const Clock::time_point start = Clock::now();
+  const auto count = static_cast<int>(decoding.size());
+  const bool prompts_wait = scheduler_->running() > count;
+  speculation_->draft(turns_, count, drafts_per_request(count, prompts_wait, options_.scheduler.rows));
+  for (std::size_t t = 0; t < turns_.size(); ++t) {
+    widths_[turn_of_[t]] = static_cast<int>(turns_[t].drafts->drafts.size());
+  }
+  times_.draft_seconds += seconds_since(start);
+}
+
+// The rows of the plan, as the target takes them.
+void EngineCore::lay_out() {
+  const Clock::time_point start = Clock::now();
+  const StepPlan& plan = scheduler_->lay_out(widths_);
+  for (const RequestId id : plan.retracted) {
+    Active& active = *active_.at(id);
+    close_drafts(active);
+    options_.log(fmt::format("request {} gave its pages back after {} tokens and waits", id,
+                             scheduler_->find(id)->tokens.size()));
+  }
+  for (const RequestId id : plan.admitted) {
+    ScheduledRequest* scheduled = scheduler_->find(id);
+    Active& active = *active_.at(id);
+    if (!active.was_admitted) active.admitted = Clock::now();
+    active.was_admitted = true;
+    if (scheduled->pages) open_drafts(active, *scheduled);
+  }
+  parts_.clear();
+  tokens_.clear();
+  full_rows_.clear();
+  window_rows_.clear();
+  logit_rows_.clear();
+  for (const PlanPart& planned : plan.parts) {
+    Part part;
+    part.plan = planned;
+    part.scheduled = scheduler_->find(planned.id);
+    part.active = active_.at(planned.id).get();
+    part.logit_begin = logit_rows_.size();
+    const std::vector<std::int32_t>& known = part.scheduled->tokens;
+    if (planned.prefill) {
+      const auto first = known.begin() + planned.position;
+      tokens_.insert(tokens_.end(), first, first + planned.rows);
+      const bool samples = planned.last && part.active->answer;
+      part.logit_rows = part.active->prompt_logits ? planned.rows : (samples ? 1 : 0);
+    } else {
+      tokens_.push_back(known.back());
+      if (part.active->drafts) {
+        tokens_.insert(tokens_.end(), part.active->drafts->drafts.begin(), part.active->drafts->drafts.end());
+      }
+      part.logit_rows = planned.rows;
+    }
+    for (int row = planned.rows - part.logit_rows; row < planned.rows; ++row) {
+      logit_rows_.push_back(planned.row_begin + row);
+    }
+    full_rows_.push_back(
+        {planned.row_begin, planned.rows, planned.position, part.scheduled->pages->full_pages()});
+    window_rows_.push_back(
+        {planned.row_begin, planned.rows, planned.position, part.scheduled->pages->window_pages()});
+    parts_.push_back(part);
+  }
+  times_.plan_seconds += seconds_since(start);
+}
+
+void EngineCore::forward() {
+  const Clock::time_point start = Clock::now();
+  logits_.resize(logit_rows_.size() * static_cast<std::size_t>(config_.vocab));
+  TapRows taps;
+  tap_range(taps);
+  model_.forward({tokens_, full_rows_, window_rows_, logit_rows_, taps}, *kv_, logits_);
+  ++times_.steps;
+  times_.rows += std::ssize(tokens_);
+  target_seconds_ = seconds_since(start);
+  times_.target_seconds += target_seconds_;
+}
+
+// The smallest range of rows that has all which will be observed. Of rows of drafts it is not known yet.
+void EngineCore::tap_range(TapRows& taps) {
+  int begin = static_cast<int>(tokens_.size());
+  int end = 0;
+  for (const Part& part : parts_) {
+    if (!part.active->drafts || !part.active->drafts->state) continue;
+    const std::int64_t skip =
+        std::max<std::int64_t>(0, part.active->drafts->first_needed - part.plan.position);
+    if (skip >= part.plan.rows) continue;
+    begin = std::min(begin, part.plan.row_begin + static_cast<int>(skip));
+    end = part.plan.row_begin + part.plan.rows;
+  }
+  if (begin >= end) return;
+  taps.indices = speculation_->taps();
+  taps_.resize(tokens_.size() * taps.indices.size() * static_cast<std::size_t>(config_.hidden));
+  taps.out = taps_;
+  taps.row_begin = begin;
+  taps.rows = end - begin;
+}
+
+void EngineCore::commit() {
+  const auto vocab = static_cast<std::size_t>(config_.vocab);
+  for (Part& part : parts_) {
+    Active& active = *part.active;
+    const std::span<const float> logits = std::span<const float>(logits_).subspan(
+        part.logit_begin * vocab, static_cast<std::size_t>(part.logit_rows) * vocab);
+    std::int64_t rows = part.plan.rows;
+    BlockResult block;
+    if (part.plan.prefill) {
+      if (active.prompt_logits) active.prompt_logits(part.plan.position, logits);
+      if (part.plan.last && active.answer) {
+        block = active.answer->commit({}, part.plan.position + rows - 1, logits.last(vocab), sampler_);
+      } else if (part.plan.last) {
+        block.ended = true;
+      }
+    } else {
+      std::span<const std::int32_t> drafts;
+      if (active.drafts) drafts = active.drafts->drafts;
+      block = active.answer->commit(drafts, part.plan.position, logits, sampler_);
+      if (active.drafts) speculation_->record(*active.drafts, block);
+      rows = block.emitted;
+    }
+    AnswerStep step = active.answer ? active.answer->take_step() : AnswerStep{};
+    emitted_.clear();
+    for (const SampledToken& token : step.tokens) emitted_.push_back(token.id);
+    scheduler_->advance(part.plan.id, rows, emitted_);
+    part.ended = block.ended;
+    part.observed = block.ended ? 0 : static_cast<int>(rows);
+    if (!active.answering && !step.tokens.empty()) {
+      active.answering = true;
+      active.first_token = Clock::now();
+    }
+    if (!active.answer && block.ended) step.finish = Finish{.reason = FinishReason::kLength};
+    if (step.error) options_.log(fmt::format("request {} ended: {}", part.plan.id, step.error->message));
+    if (!step.tokens.empty() || step.last()) send(active, *part.scheduled, std::move(step));
+  }
+}
+
+void EngineCore::observe() {
+  if (!speculation_) return;
+  committed_.clear();
+  observed_tokens_.clear();
+  observed_tokens_.reserve(tokens_.size() + parts_.size());  // so that spans into it stay valid
+  for (const Part& part : parts_) {
+    if (part.observed == 0 || !part.active->drafts || !part.active->drafts->state) continue;
+    const auto skip = static_cast<int>(
+        std::clamp<std::int64_t>(part.active->drafts->first_needed - part.plan.position, 0, part.observed));
+    if (skip == part.observed) continue;
+    const auto begin = static_cast<std::ptrdiff_t>(observed_tokens_.size());
+    const auto first = part.scheduled->tokens.begin() + part.plan.position;
+    observed_tokens_.insert(observed_tokens_.end(), first + skip, first + part.observed + 1);
+    committed_.push_back(
+        {.drafts = part.active->drafts.get(),
+         .row_begin = part.plan.row_begin + skip,
+         .rows = part.observed - skip,
+         .position = part.plan.position + skip,
+         .tokens = std::span<const std::int32_t>(observed_tokens_.begin() + begin, observed_tokens_.end())});
+  }
+  double seconds = 0;
+  if (!committed_.empty()) {
+    const Clock::time_point start = Clock::now();
+    speculation_->observe(committed_, taps_);
+    seconds = seconds_since(start);
+    times_.observe_seconds += seconds;
+  }
+  const bool decoding_alone =
+      std::none_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.plan.prefill; });
+  if (decoding_alone) {
+    speculation_->record_step(static_cast<int>(tokens_.size()), target_seconds_ + seconds);
+  }
+}
+
+Status EngineCore::flush_cache() {
+  if (!idle()) {
+    return fail(ErrorCode::kBusy, "the cache can be flushed when nothing runs; {} requests do",
+                scheduler_->running() + scheduler_->waiting());
+  }
+  if (tree_) tree_->flush();
+  return {};
+}
+
+EngineStatus EngineCore::status() const {
+  const std::int64_t size = options_.scheduler.layout.page_size;
+  const auto pool = [size](const PagePool& pages) {
+    return PoolStatus{pages.capacity() * size, pages.free_pages() * size, pages.cached_pages() * size};
+  };
+  EngineStatus status;
+  status.running = scheduler_->running();
+  status.waiting = scheduler_->waiting();
+  status.full = pool(*full_);
+  status.window = pool(*window_);
+  status.retractions = scheduler_->retractions();
+  status.steps = times_.steps;
+  return status;
+}
+
+}  // namespace mimo

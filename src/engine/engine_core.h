@@ -1,0 +1,159 @@
+// The engine without a thread: requests in, one step at a time, tokens out. A step: admit and plan (Scheduler),
+// draft, run the target, commit, let the drafter observe.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/page_pool.h"
+#include "cache/prefix_tree.h"
+#include "core/result.h"
+#include "engine/engine_client.h"
+#include "engine/live_answer.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/speculation.h"
+#include "model/drafter.h"
+#include "model/target.h"
+#include "text/tokenizer.h"
+
+namespace mimo {
+
+struct EngineOptions {
+  SchedulerOptions scheduler;  // `block` is set from the drafter
+  KvDType kv_dtype = KvDType::kBF16;
+  std::int64_t full_pages = 0;
+  std::int64_t window_pages = 0;
+  std::int64_t max_model_len = 0;  // most tokens of prompt and answer; 0: what model and pools allow
+  bool prefix_cache = false;
+  const Tokenizer* tokenizer = nullptr;  // null: no text, and stop strings are refused
+  Drafter* drafter = nullptr;            // null: no speculation
+  SpeculationOptions speculation = {};
+  bool poison = false;  // NaN in every page that nothing owns: tests show that nothing reads it
+  LogLine log = {};     // null: stderr
+};
+
+// Where the time of all steps went.
+struct EngineTimes {
+  std::int64_t steps = 0;
+  std::int64_t rows = 0;  // of the target
+  double plan_seconds = 0;
+  double target_seconds = 0;
+  double draft_seconds = 0;
+  double observe_seconds = 0;
+
+  void add(const EngineTimes& other);
+};
+
+// Logits [rows, vocab] of prompt positions [first, first + rows), in order.
+using PromptLogits = std::function<void(std::int64_t first, std::span<const float> logits)>;
+
+// Ids in range, lengths within `max_model_len`, sampling fields. Names the field.
+Status check_request(const EngineRequest& request, const ModelConfig& config, std::int64_t max_model_len);
+
+class EngineCore {
+ public:
+  // Model, backend, tokenizer and drafter must outlive it.
+  static Result<std::unique_ptr<EngineCore>> make(TargetModel& model, Ops& ops, const EngineOptions& options);
+
+  // As EngineClient::submit. With `prompt_logits` the whole prompt is computed, and its output head too.
+  Status submit(RequestId id, EngineRequest request, std::shared_ptr<AnswerSink> sink,
+                PromptLogits prompt_logits = {});
+  void abort(RequestId id);
+  // Ends every request with `error`.
+  void fail_all(const Error& error);
+  // After step() threw: ends the requests that were in it.
+  void fail_step(const Error& error);
+
+  bool idle() const { return scheduler_->idle(); }
+  // Does nothing when idle.
+  void step();
+
+  Status flush_cache();
+  std::int64_t max_model_len() const;
+  // Without the fields that only a thread has.
+  EngineStatus status() const;
+  const EngineTimes& times() const { return times_; }
+  SpeculationStats speculation() const { return speculation_ ? speculation_->pooled() : SpeculationStats{}; }
+  const PrefixTree* prefix_tree() const { return tree_.get(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // A request that was taken and has not ended.
+  struct Active {
+    EngineRequest request;
+    std::shared_ptr<AnswerSink> sink;
+    PromptLogits prompt_logits;
+    std::unique_ptr<LiveAnswer> answer;
+    std::unique_ptr<RequestDrafts> drafts;  // null: not drafted for, now
+    SpeculationStats earlier_drafts;        // before it was last retracted
+    Clock::time_point submitted;
+    Clock::time_point admitted;
+    Clock::time_point first_token;
+    bool was_admitted = false;
+    bool answering = false;
+  };
+  // What the step keeps of a part of the plan.
+  struct Part {
+    PlanPart plan;
+    Active* active = nullptr;
+    ScheduledRequest* scheduled = nullptr;
+    std::size_t logit_begin = 0;
+    int logit_rows = 0;
+    int observed = 0;  // leading rows that are committed, once commit() has run; 0 of an ended request
+    bool ended = false;
+  };
+
+  EngineCore(TargetModel& model, const EngineOptions& options);
+  Status make_cache(Ops& ops);
+  void open_drafts(Active& active, const ScheduledRequest& scheduled);
+  void close_drafts(Active& active);
+  void draft();
+  void lay_out();
+  void forward();
+  void tap_range(TapRows& taps);
+  void commit();
+  void observe();
+  void send(Active& active, const ScheduledRequest& scheduled, AnswerStep&& step);
+  void end(RequestId id, std::optional<Error> error);
+
+  TargetModel& model_;
+  const ModelConfig& config_;
+  EngineOptions options_;
+  Sampler sampler_;
+  std::random_device entropy_;
+  std::unique_ptr<Speculation> speculation_;  // null: no drafter
+  std::optional<ModelKv> kv_;  // before the pools, whose last pages may be poisoned in it
+  std::unique_ptr<PagePool> full_;
+  std::unique_ptr<PagePool> window_;
+  std::unique_ptr<PrefixTree> tree_;  // null: nothing is shared
+  std::optional<Scheduler> scheduler_;
+  std::unordered_map<RequestId, std::unique_ptr<Active>> active_;
+  EngineTimes times_;
+
+  // The step in flight.
+  std::vector<DraftTurn> turns_;
+  std::vector<std::size_t> turn_of_;  // [decoding]: its turn, or none
+  std::vector<int> widths_;           // [decoding]
+  std::vector<Part> parts_;
+  std::vector<std::int32_t> tokens_;
+  std::vector<SequenceRows> full_rows_;
+  std::vector<SequenceRows> window_rows_;
+  std::vector<std::int32_t> logit_rows_;
+  std::vector<float> logits_;
+  std::vector<float> taps_;
+  double target_seconds_ = 0;
+  std::vector<CommittedRows> committed_;
+  std::vector<std::int32_t> observed_tokens_;
+  std::vector<std::int32_t> emitted_;
+};
+
+}  // namespace mimo
