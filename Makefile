@@ -1,11 +1,12 @@
 # The everyday commands. Each installs what is missing, builds, and runs; see CONTRIBUTING.md.
 JOBS ?= $(shell nproc)
 MODEL ?= models/nano
-PROMPT ?= Tom has 32 feathers. Jack has twice as many feathers as Tom. How many feathers do they have in all?
+PORT ?= 8000
+PROMPT ?= Tom has 32 feathers. Jack has twice as many feathers as Tom. Emily has 22 more feathers than Jack. What is the number of feathers that Emily has?
 # For the recipe, so that a question may hold quotes.
 export PROMPT
 
-.PHONY: build serve test test-fast asan fuzz format lint clean
+.PHONY: build serve ask test test-fast asan fuzz format lint clean
 .NOTPARALLEL:
 
 build:
@@ -14,6 +15,9 @@ build:
 	@cmake --build build -j $(JOBS) --target mimo
 
 serve: build
+	@build/mimo serve $(MODEL) --port $(PORT)
+
+ask: build
 	@printf '\n> %s\n\n' "$$PROMPT"
 	@build/mimo generate $(MODEL) --message "$$PROMPT" --max-tokens 512
 

@@ -18,5 +18,6 @@ CommandBody add_eval_compare_command(CLI::App& eval);  // a subcommand of eval
 CommandBody add_generate_command(CLI::App& app);
 CommandBody add_inspect_command(CLI::App& app);
 CommandBody add_plan_command(CLI::App& app);
+CommandBody add_serve_command(CLI::App& app);
 
 }  // namespace mimo

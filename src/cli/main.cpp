@@ -11,9 +11,9 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "mimo " MIMO_VERSION);
   const std::pair<const char*, mimo::CommandBody> commands[] = {
-      {"generate", mimo::add_generate_command(app)}, {"inspect", mimo::add_inspect_command(app)},
-      {"plan", mimo::add_plan_command(app)},         {"bench", mimo::add_bench_command(app)},
-      {"eval", mimo::add_eval_command(app)},
+      {"serve", mimo::add_serve_command(app)},     {"generate", mimo::add_generate_command(app)},
+      {"inspect", mimo::add_inspect_command(app)}, {"plan", mimo::add_plan_command(app)},
+      {"bench", mimo::add_bench_command(app)},     {"eval", mimo::add_eval_command(app)},
   };
   try {
     app.parse(argc, argv);

@@ -15,10 +15,10 @@ SHIPPED_BYTES = 32 * 10**6
 DRAFTS = 7  # of a block of 8
 
 # Raised with the weights.
-LEAST_ACCURACY = 0.85
-LEAST_ACCEPT_LENGTH = 4.5
-LEAST_TOOLCALL = 0.9
-FP8_KV_POINTS = 0.03
+LEAST_ACCURACY = 0.97
+LEAST_ACCEPT_LENGTH = 6.5
+LEAST_TOOLCALL = 0.98
+FP8_KV_POINTS = 0.02
 
 ALGORITHMS = {
     "none": ("--speculative-algorithm", "NONE"),
@@ -146,8 +146,8 @@ def test_needle(ask, length):
 
 
 def test_one_question(mimo):
-    """What `make serve` shows."""
-    run = mimo("generate", "--message", "Tom has 5 apples. Ann has 3 apples. How many apples do they have in all?",
+    """What `make ask` shows."""
+    run = mimo("generate", "--message", "Paul pays $39 for a bowl. Paul pays $81 for a puzzle. How many dollars does Paul spend?",
                "--max-tokens", 512)
     assert run.status == 0
     assert "<think>" in run.out and "\\boxed{" in run.out

@@ -1,0 +1,310 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "cli/bundled_model.h"
+#include "cli/commands.h"
+#include "cli/kv_pools.h"
+#include "cli/serve_options.h"
+#include "core/file.h"
+#include "engine/serving_engine.h"
+#include "server/api_service.h"
+#include "server/http/http_server.h"
+
+namespace mimo {
+namespace {
+
+// Exit status when the engine is stuck: the supervisor should start a new process.
+constexpr int kStuck = 3;
+constexpr int kEngineDied = 4;
+
+void log_line(std::string_view line) {
+  static std::mutex mutex;
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char stamp[32];
+  std::strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  const std::scoped_lock lock(mutex);
+  fmt::print(stderr, "{} {}\n", stamp, line);
+}
+
+// Signals go to one thread that waits for them; made before any other thread.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+  void wait() const {
+    int number = 0;
+    sigwait(&set_, &number);
+  }
+
+ private:
+  sigset_t set_{};
+};
+
+Result<SamplingParams> default_params(const ServeOptions& options) {
+  SamplingParams params;
+  const std::string path = options.model.directory + "/generation_config.json";
+  if (options.generation_config == "none" || !file_exists(path)) return params;
+  const Result<json::value> file = parse_json_file(path, {.max_bytes = 1u << 20});
+  if (!file) return forward_error(file);
+  const json::object* object = file->if_object();
+  if (object == nullptr) return fail(ErrorCode::kCorrupt, "{}: expected an object", path);
+  const auto number = [&](const char* key, double& value) {
+    const json::value* found = object->if_contains(key);
+    if (found != nullptr && found->is_number()) value = found->to_number<double>();
+  };
+  number("temperature", params.temperature);
+  number("top_p", params.top_p);
+  number("min_p", params.min_p);
+  number("repetition_penalty", params.repetition_penalty);
+  if (const json::value* k = object->if_contains("top_k"); k != nullptr && k->is_int64())
+    params.top_k = k->as_int64();
+  if (const Status ok = validate(params, 1 << 30); !ok) return tl::unexpected(ok.error().within(path));
+  return params;
+}
+
+Result<std::vector<std::string>> api_keys(const ServeOptions& options) {
+  std::vector<std::string> keys = options.api_keys;
+  if (!options.api_key_file.empty()) {
+    const Result<std::string> text = read_file(options.api_key_file, 1u << 20);
+    if (!text) return tl::unexpected(text.error().within("--api-key-file"));
+    std::istringstream lines(*text);
+    for (std::string line; std::getline(lines, line);) {
+      while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+      if (!line.empty()) keys.push_back(line);
+    }
+    if (keys.empty())
+      return fail(ErrorCode::kInvalidArgument, "--api-key-file {}: no key in it", options.api_key_file);
+  }
+  return keys;
+}
+
+// Of the start, for /server_info. Keys are counted, not shown.
+json::object arguments(const ServeOptions& options, const KvPools& pools, const LoadedModel& loaded,
+                       std::size_t keys) {
+  return {{"host", options.host},
+          {"port", options.port},
+          {"api_keys", keys},
+          {"backend", loaded.ops->name()},
+          {"kv_cache_dtype", kv_dtype_name(loaded.kv_dtype)},
+          {"page_size", options.model.page_size},
+          {"context_length", pools.max_model_len},
+          {"max_total_tokens", pools.full_pages * options.model.page_size},
+          {"swa_tokens", pools.window_pages * options.model.page_size},
+          {"max_running_requests", options.max_running},
+          {"max_queued_requests", options.max_queued},
+          {"chunked_prefill_size", options.chunk},
+          {"mixed_chunk", options.mixed},
+          {"schedule_policy", options.policy},
+          {"radix_cache", options.prefix_cache},
+          {"priority_scheduling", options.priorities},
+          {"speculative_algorithm", loaded.drafter ? loaded.drafter->name() : "NONE"}};
+}
+
+// The whole server, from options to exit status.
+class Serve {
+ public:
+  explicit Serve(ServeOptions& options) : options_(options) {}
+
+  int run() {
+    static const Signals signals;  // outlives the thread that waits
+    if (const Status ok = start(); !ok) return report_error(ok.error());
+    log_line(fmt::format("ready: {} (chat page and API), model {}", http_->url(), names_.front()));
+    std::thread([this] {
+      signals.wait();
+      stopping_ = true;
+      stopping_.notify_all();
+      signals.wait();
+      log_line("second signal: exit at once");
+      std::_Exit(0);
+    }).detach();
+    stopping_.wait(false);
+    return stop();
+  }
+
+ private:
+  Status start();
+  Status start_http();
+  Status start_engine();
+  int stop();
+
+  ServeOptions& options_;
+  std::vector<std::string> names_;
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<ChatFormat> format_;
+  std::optional<LoadedModel> loaded_;
+  KvPools pools_;
+  std::size_t keys_ = 0;
+  std::unique_ptr<ServingEngine> engine_;
+  std::unique_ptr<ApiService> service_;
+  std::unique_ptr<HttpServer> http_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> draining_{false};
+};
+
+Status Serve::start() {
+  if (options_.model.directory.empty() && options_.model.load_format != "random") {
+    Result<std::string> bundled = bundled_model();
+    if (!bundled) return forward_error(bundled);
+    options_.model.directory = std::move(*bundled);
+  }
+  const std::filesystem::path directory(options_.model.directory);
+  names_ = options_.names;
+  if (names_.empty()) {
+    const std::filesystem::path absolute = std::filesystem::weakly_canonical(directory);
+    names_.push_back(absolute.filename().string());
+  }
+  Result<Tokenizer> tokenizer = Tokenizer::load((directory / "tokenizer.json").string());
+  if (!tokenizer) return forward_error(tokenizer);
+  tokenizer_.emplace(std::move(*tokenizer));
+  Result<ChatFormat> format = ChatFormat::load(options_.model.directory);
+  if (format) {
+    format_.emplace(std::move(*format));
+  } else if (format.error().code != ErrorCode::kNotFound) {
+    return forward_error(format);
+  } else {
+    log_line("no chat template: /v1/completions only");
+  }
+  if (const Status ok = start_engine(); !ok) return ok;
+  return start_http();
+}
+
+Status Serve::start_engine() {
+  const Result<ModelConfig> config = read_config(options_.model);
+  if (!config) return forward_error(config);
+  options_.model.max_running = options_.max_running;
+  options_.model.allowed_vocab = static_cast<int>(tokenizer_->vocab_size());
+  Result<LoadedModel> loaded = load_model(options_.model);
+  if (!loaded) return forward_error(loaded);
+  loaded_.emplace(std::move(*loaded));
+
+  EngineOptions engine;
+  engine.scheduler.layout = {options_.model.page_size, config->window.window};
+  engine.scheduler.rows = options_.chunk;
+  engine.scheduler.max_running = std::min(options_.max_running, options_.chunk);
+  engine.scheduler.max_queued = options_.max_queued;
+  engine.scheduler.block = 1 + (loaded_->drafter ? loaded_->drafter->max_drafts() : 0);
+  engine.scheduler.mixed = options_.mixed;
+  engine.scheduler.conservativeness = options_.conservativeness;
+  engine.scheduler.longest_prefix_first = options_.policy == "lpm";
+  engine.scheduler.priorities = options_.priorities;
+  engine.scheduler.low_values_first = options_.low_values_first;
+  engine.scheduler.preemption_threshold = options_.preemption_threshold;
+  Result<KvPools> pools = plan_kv_pools(*config, options_, engine.scheduler, loaded_->kv_dtype);
+  if (!pools) return forward_error(pools);
+  pools_ = std::move(*pools);
+  fmt::print(stderr, "{}", pools_.text);
+  for (const std::string& line : loaded_->ops->describe()) fmt::print(stderr, "  {}\n", line);
+
+  engine.kv_dtype = loaded_->kv_dtype;
+  engine.full_pages = pools_.full_pages;
+  engine.window_pages = pools_.window_pages;
+  engine.max_model_len = pools_.max_model_len;
+  engine.prefix_cache = options_.prefix_cache;
+  engine.tokenizer = &*tokenizer_;
+  engine.drafter = loaded_->drafter.get();
+  engine.speculation = options_.model.drafter.speculation;
+  engine.log = log_line;
+  Result<std::unique_ptr<EngineCore>> core = EngineCore::make(*loaded_->model, *loaded_->ops, engine);
+  if (!core) return forward_error(core);
+
+  ServingEngineOptions serving;
+  serving.max_queued = options_.max_queued;
+  serving.watchdog_seconds = options_.watchdog_seconds;
+  serving.log = log_line;
+  serving.on_stuck = [](std::string_view) { std::_Exit(kStuck); };
+  serving.on_death = [](std::string_view why) {
+    log_line(fmt::format("error: the engine has ended: {}", why));
+    std::_Exit(kEngineDied);
+  };
+  engine_ = std::make_unique<ServingEngine>(std::move(*core), loaded_->model->config(), serving);
+  return {};
+}
+
+Status Serve::start_http() {
+  Result<SamplingParams> params = default_params(options_);
+  if (!params) return forward_error(params);
+  Result<std::vector<std::string>> keys = api_keys(options_);
+  if (!keys) return forward_error(keys);
+  keys_ = keys->size();
+
+  ApiServiceOptions api;
+  api.context.models = {names_, options_.accept_any_model};
+  api.context.vocab = static_cast<int>(tokenizer_->vocab_size());
+  api.context.default_params = std::move(*params);
+  api.context.enable_thinking = options_.enable_thinking;
+  api.card = {std::time(nullptr), names_.front(), pools_.max_model_len};
+  api.model_path = names_.front();
+  api.version = MIMO_VERSION;
+  api.arguments = arguments(options_, pools_, *loaded_, keys_);
+  api.metrics_open = !options_.protect_metrics;
+  if (options_.reasoning_field == "reasoning") api.reasoning_field = ReasoningField::kReasoning;
+  if (options_.reasoning_field == "both") api.reasoning_field = ReasoningField::kBoth;
+  api.strict_openai = options_.strict_openai;
+  api.timings = options_.timings;
+  api.workers = options_.http_threads;
+  if (options_.log_requests) api.log = log_line;
+  const auto figures = [engine = engine_.get()] {
+    return EngineFigures{engine->status(), engine->times(), engine->speculation(), engine->prefix_cache()};
+  };
+  service_ = std::make_unique<ApiService>(*engine_, *tokenizer_, format_ ? &*format_ : nullptr,
+                                          loaded_->model->config().eos_token_ids, figures, std::move(api));
+
+  HttpServerOptions http;
+  http.host = options_.host;
+  http.port = static_cast<std::uint16_t>(options_.port);
+  http.threads = options_.http_threads;
+  http.api_keys = std::move(*keys);
+  http.cors_origins = options_.cors_origins;
+  http.unavailable = [this] {
+    return draining_ ? std::string("the server is shutting down") : std::string();
+  };
+  http.problem = log_line;
+  http.cut = [engine = engine_.get()](const std::shared_ptr<Exchange>&) {
+    engine->fail_all({ErrorCode::kUnavailable, "the server is shutting down"});
+  };
+  Result<std::unique_ptr<HttpServer>> server = HttpServer::start(std::move(http), service_->routes());
+  if (!server) return forward_error(server);
+  http_ = std::move(*server);
+  return {};
+}
+
+int Serve::stop() {
+  draining_ = true;
+  log_line(fmt::format("shutting down: running answers have {} s", options_.shutdown_seconds));
+  const std::size_t cut =
+      http_->drain(std::chrono::milliseconds(static_cast<std::int64_t>(options_.shutdown_seconds * 1000)));
+  if (cut > 0) log_line(fmt::format("{} answers were cut", cut));
+  http_.reset();
+  engine_.reset();
+  service_.reset();
+  log_line("bye");
+  return 0;
+}
+
+}  // namespace
+
+CommandBody add_serve_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("serve", "Serve a checkpoint over HTTP: OpenAI and Anthropic APIs");
+  auto options = std::make_shared<ServeOptions>();
+  add_serve_options(*command, *options);
+  return [options] { return Serve(*options).run(); };
+}
+
+}  // namespace mimo
