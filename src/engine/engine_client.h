@@ -74,10 +74,10 @@ struct RequestUsage {
 // What one step of the engine did for one request.
 struct AnswerStep {
   std::vector<SampledToken> tokens;
-  std::vector<AnswerPiece> text;   // may lag behind the tokens; complete in the last step
-  std::optional<Finish> finish;  // the last step of an answer that ended by itself
-  std::optional<Error> error;    // the last step of a request that failed; kCancelled of one that was aborted
-  RequestUsage usage;            // complete in the last step; prompt and cached tokens from the first one on
+  std::vector<AnswerPiece> text;  // may lag behind the tokens; complete in the last step
+  std::optional<Finish> finish;   // the last step of an answer that ended by itself
+  std::optional<Error> error;  // the last step of a request that failed; kCancelled of one that was aborted
+  RequestUsage usage;          // complete in the last step; prompt and cached tokens from the first one on
 
   bool last() const { return finish.has_value() || error.has_value(); }
 };

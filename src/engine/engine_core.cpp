@@ -75,9 +75,8 @@ EngineCore::EngineCore(TargetModel& model, const EngineOptions& options)
   options_.scheduler.block = 1;
   if (options_.drafter != nullptr) {
     options_.scheduler.block += options_.drafter->max_drafts();
-    speculation_ =
-        std::make_unique<Speculation>(*options_.drafter, options_.speculation, config_.vocab,
-                                                   config_.hidden, options_.log);
+    speculation_ = std::make_unique<Speculation>(*options_.drafter, options_.speculation, config_.vocab,
+                                                 config_.hidden, options_.log);
   }
 }
 

@@ -131,7 +131,7 @@ class EngineCore {
   Sampler sampler_;
   std::random_device entropy_;
   std::unique_ptr<Speculation> speculation_;  // null: no drafter
-  std::optional<ModelKv> kv_;  // before the pools, whose last pages may be poisoned in it
+  std::optional<ModelKv> kv_;                 // before the pools, whose last pages may be poisoned in it
   std::unique_ptr<PagePool> full_;
   std::unique_ptr<PagePool> window_;
   std::unique_ptr<PrefixTree> tree_;  // null: nothing is shared

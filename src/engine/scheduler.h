@@ -94,7 +94,8 @@ class Scheduler {
   void prepare();
   // Decoding requests of the step, in order.
   std::span<ScheduledRequest* const> decoding() const { return decoding_; }
-  // Second half: rows for everyone. `drafts[i]`: tokens drafted for decoding()[i], below `block`.
+  // Second half: rows for everyone. `drafts[i]`: tokens drafted for decoding()[i], below `block` and so that the
+  // blocks of all fit into `rows`.
   const StepPlan& lay_out(std::span<const int> drafts);
 
   // The step has run: of the request's rows in it the first `rows` are committed, and `emitted` follows them.

@@ -166,8 +166,21 @@ ApiResult<ChatPrompt> ApiService::chat_prompt(const Conversation& chat) const {
     return tl::unexpected(
         api_error(400, "the checkpoint has no chat template: use /v1/completions with a prompt"));
   }
-  Result<ChatPrompt> prompt = make_chat_prompt(*format_, tokenizer_, chat_input(chat));
+  ChatInput input = chat_input(chat);
+  if (chat.continue_final_message) input.add_generation_prompt = false;
+  Result<ChatPrompt> prompt = make_chat_prompt(*format_, tokenizer_, input);
   if (!prompt) return tl::unexpected(api_error(prompt.error()));
+  if (chat.continue_final_message) {
+    // The last turn as rendered, without its end; the family's templates close the think block before content.
+    const auto turn_end = tokenizer_.token_id("<|im_end|>");
+    if (!turn_end || prompt->ids.empty() || prompt->ids.back() != *turn_end) {
+      return tl::unexpected(
+          field_error("continue_final_message",
+                      "the chat template does not end a turn with <|im_end|>, so the last one cannot go on"));
+    }
+    prompt->ids.pop_back();
+    prompt->think_block = ThinkBlock::kClosed;
+  }
   if (prompt->ids.empty()) return tl::unexpected(field_error("messages", "the rendered prompt is empty"));
   return std::move(*prompt);
 }

@@ -99,6 +99,16 @@ def test_c10_a_cut_call_is_length_in_both_modes(server):
         pytest.fail("no limit let the call through")
 
 
+def test_the_last_turn_goes_on(server):
+    turns = [*ASK, {"role": "assistant", "content": "The answer is \\boxed{"}]
+    status, _, reply = server.post("/v1/chat/completions", messages=turns, continue_final_message=True,
+                                   add_generation_prompt=False, temperature=0, max_tokens=20)
+    assert status == 200, reply
+    assert reply["choices"][0]["message"]["content"].endswith("}.")
+    _, _, reply = server.post("/v1/messages", model="nano", messages=turns, max_tokens=20, temperature=0)
+    assert reply["content"][0]["text"].endswith("}.")
+
+
 def test_c29_exactly_max_tokens(server):
     for limit in [1, 2, 7, 8, 9, 16, 33]:
         status, _, reply = server.post("/v1/completions", prompt="The", max_tokens=limit, ignore_eos=True, temperature=0,

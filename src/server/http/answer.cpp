@@ -78,7 +78,7 @@ void Answer::wake() {
   wake_();
 }
 
-void Answer::respond(HttpResponse response) {
+void Answer::respond(const HttpResponse& response) {
   Closers dropped;
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::kWaiting) return;
@@ -236,7 +236,7 @@ HttpExchange::~HttpExchange() { answer_->abandon(); }
 // A callback dropped by these may own the last reference to this exchange; the copy keeps the answer alive.
 void HttpExchange::respond(HttpResponse response) {
   const std::shared_ptr<Answer> answer = answer_;
-  answer->respond(std::move(response));
+  answer->respond(response);
 }
 
 void HttpExchange::start_stream(int status, std::string content_type, HttpHeaders headers) {

@@ -43,7 +43,7 @@ class Answer {
   Answer& operator=(const Answer&) = delete;
 
   // --- any thread; as in Exchange
-  void respond(HttpResponse response);
+  void respond(const HttpResponse& response);
   void start_stream(int status, std::string_view content_type, const HttpHeaders& headers);
   bool write(std::string_view bytes);
   void finish();

@@ -123,10 +123,10 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
 
   // --- one request
   bool on_head();
-  void on_refusable(HttpResponse response);
+  void on_refusable(const HttpResponse& response);
   void take_head(RequestReader::Head& head);
   void begin_answer(bool keep_alive);
-  void refuse(HttpResponse response, RefusalTerms terms);
+  void refuse(const HttpResponse& response, RefusalTerms terms);
   void dispatch();
   void finished(const Answer::Progress& progress);
   void next_request();
@@ -315,7 +315,7 @@ bool TcpConnection::on_head() {
   request_.query = std::move(target->query);
   RequestGate::Admission admission = server_.gate.admit(request_, server_.draining);
   if (admission.answer) {
-    on_refusable(*std::move(admission.answer));
+    on_refusable(*admission.answer);
     return false;
   }
   route_ = admission.route;
@@ -323,9 +323,9 @@ bool TcpConnection::on_head() {
 }
 
 // A refusal costs the connection only if there is a body to come.
-void TcpConnection::on_refusable(HttpResponse response) {
+void TcpConnection::on_refusable(const HttpResponse& response) {
   const bool whole = reader_.next() == RequestReader::Event::kDone;
-  refuse(std::move(response), {.keep_alive = whole && keep_alive_});
+  refuse(response, {.keep_alive = whole && keep_alive_});
 }
 
 void TcpConnection::begin_answer(bool keep_alive) {
@@ -354,7 +354,7 @@ void TcpConnection::begin_answer(bool keep_alive) {
   });
 }
 
-void TcpConnection::refuse(HttpResponse response, RefusalTerms terms) {
+void TcpConnection::refuse(const HttpResponse& response, RefusalTerms terms) {
   if (request_.id.empty()) {  // there was no readable head
     request_.id = choose_request_id({});
     answer_started_ = Clock::now();
@@ -363,7 +363,7 @@ void TcpConnection::refuse(HttpResponse response, RefusalTerms terms) {
   discarding_ = !terms.keep_alive;
   begin_answer(terms.keep_alive);
   if (terms.keep_alive) reader_.begin();
-  answer_->respond(std::move(response));
+  answer_->respond(response);
   request_ = {};
   flush();
 }

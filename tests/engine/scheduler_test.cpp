@@ -1,0 +1,256 @@
+// The scheduler without a model: a test stands in for it and makes up tokens.
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "cache/page_audit.h"
+
+namespace mimo {
+namespace {
+
+struct Load {
+  std::int64_t prompt = 0;
+  std::int64_t answer = 0;  // tokens until it ends
+  std::int64_t limit = 0;   // of prompt and answer
+};
+
+// Scheduler, pools and tree, and what a step needs from outside.
+class Simulation {
+ public:
+  Simulation(SchedulerOptions options, std::int64_t full_tokens, std::int64_t window_tails, bool cache = true)
+      : options_(options),
+        full("full", pages_for(full_tokens, options.layout.page_size)),
+        window("window", Scheduler::window_pages(options, options.max_running) +
+                             window_tails * pages_for(options.layout.window, options.layout.page_size)),
+        tree(options.layout, full, window) {
+    Result<Scheduler> made = Scheduler::make(options, full, window, cache ? &tree : nullptr);
+    if (!made) throw std::runtime_error(made.error().message);
+    scheduler.emplace(std::move(*made));
+  }
+
+  Status submit(RequestId id, const Load& load, std::vector<std::int32_t> tokens, int priority = 0) {
+    ScheduledRequest request;
+    request.id = id;
+    request.tokens = std::move(tokens);
+    request.prompt = load.prompt;
+    request.limit = load.limit;
+    request.priority = priority;
+    loads[id] = load;
+    return scheduler->submit(std::move(request));
+  }
+
+  // One step; drafts are accepted at random.
+  void step(std::mt19937& random) {
+    scheduler->prepare();
+    const auto decoding = static_cast<int>(scheduler->decoding().size());
+    std::vector<int> drafts;
+    for (const ScheduledRequest* request : scheduler->decoding()) {
+      const std::int64_t left = request->limit - static_cast<std::int64_t>(request->tokens.size());
+      const int most = std::min(options_.block - 1, options_.rows / decoding - 1);
+      drafts.push_back(static_cast<int>(
+          std::min<std::int64_t>(left - 1, most == 0 ? 0 : static_cast<int>(random() % (most + 1u)))));
+    }
+    const StepPlan plan = scheduler->lay_out(drafts);
+    admitted.insert(admitted.end(), plan.admitted.begin(), plan.admitted.end());
+    ASSERT_LE(plan.rows, options_.rows);
+    int rows = 0;
+    for (const PlanPart& part : plan.parts) {
+      ASSERT_EQ(part.row_begin, rows);
+      ASSERT_GT(part.rows, 0);
+      rows += part.rows;
+      ScheduledRequest* request = scheduler->find(part.id);
+      ASSERT_NE(request, nullptr);
+      ASSERT_EQ(part.position, request->computed());
+      ASSERT_GE(std::ssize(request->pages->full_pages()) * options_.layout.page_size,
+                part.position + part.rows);
+    }
+    ASSERT_EQ(rows, plan.rows);
+    ASSERT_TRUE(scheduler->idle() || !plan.parts.empty()) << "a step that does nothing";
+    for (const PlanPart& part : plan.parts) {
+      const Load& load = loads[part.id];
+      const ScheduledRequest& request = *scheduler->find(part.id);
+      if (part.prefill && !part.last) {
+        scheduler->advance(part.id, part.rows, {});
+        continue;
+      }
+      const int most = part.prefill ? 1 : 1 + static_cast<int>(random() % static_cast<unsigned>(part.rows));
+      const auto left = static_cast<int>(load.prompt + load.answer - std::ssize(request.tokens));
+      const int count = std::min(most, left);
+      std::vector<std::int32_t> emitted;
+      for (int i = 0; i < count; ++i) emitted.push_back(static_cast<std::int32_t>(random() % 1000));
+      scheduler->advance(part.id, part.prefill ? part.rows : count, emitted);
+      if (count == left) {
+        ended.push_back(part.id);
+        scheduler->remove(part.id);
+      }
+    }
+    PageAudit audit(full, window);
+    for (const auto& [id, load] : loads) {
+      const ScheduledRequest* request = scheduler->find(id);
+      if (request != nullptr && request->pages) audit.add(*request->pages);
+    }
+    const Status pages = audit.check();
+    ASSERT_TRUE(pages) << pages.error().message;
+  }
+
+  void expect_balance() {
+    EXPECT_EQ(full.owned_pages(), 0);
+    EXPECT_EQ(window.owned_pages(), 0);
+    const Status ok = tree.verify();
+    EXPECT_TRUE(ok) << (ok ? "" : ok.error().message);
+  }
+
+  SchedulerOptions options_;
+  PagePool full;
+  PagePool window;
+  PrefixTree tree;
+  std::optional<Scheduler> scheduler;
+  std::map<RequestId, Load> loads;
+  std::vector<RequestId> admitted;
+  std::vector<RequestId> ended;
+};
+
+std::vector<std::int32_t> tokens_of(std::mt19937& random, std::int64_t count, unsigned family) {
+  std::mt19937 shared(family);
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<std::int32_t>((i < count / 2 ? shared() : random()) % 1000));
+  }
+  return tokens;
+}
+
+TEST(Scheduler, RandomLoadsEndAndLeaveNothingBehind) {
+  std::int64_t retractions = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    SchedulerOptions options;
+    options.layout = {std::vector<int>{1, 16, 64, 128}[seed % 4], 128};
+    options.rows = std::vector<int>{32, 100, 256}[seed % 3];
+    options.max_running = 1 + static_cast<int>(random() % 8);
+    options.max_queued = 1000;
+    options.block = std::vector<int>{1, 4, 8}[random() % 3];
+    options.mixed = seed % 5 != 0;
+    options.longest_prefix_first = seed % 7 == 0;
+    options.conservativeness = seed % 2 == 0 ? 1.0 : 0.05;
+    const std::int64_t pool = 600 + static_cast<std::int64_t>(random() % 1500);
+    Simulation run(options, pool, static_cast<std::int64_t>(random() % 6), seed % 6 != 1);
+    const std::int64_t longest = run.scheduler->longest_request();
+    RequestId next = 1;
+    int aborted = 0;
+    for (int step = 0; step < 20000 && (next <= 40 || !run.scheduler->idle()); ++step) {
+      if (next <= 40 && random() % 3 == 0) {
+        Load load;
+        load.prompt = 1 + static_cast<std::int64_t>(random() % 400);
+        load.answer = 1 + static_cast<std::int64_t>(random() % 200);
+        load.limit = std::min<std::int64_t>(
+            longest, load.prompt + load.answer + static_cast<std::int64_t>(random() % 100));
+        load.answer = std::min(load.answer, load.limit - load.prompt);
+        ASSERT_TRUE(run.submit(next++, load, tokens_of(random, load.prompt, random() % 3)));
+      }
+      if (random() % 50 == 0 && next > 1) {
+        const RequestId victim = 1 + random() % (next - 1);
+        if (run.scheduler->find(victim) != nullptr) ++aborted;
+        run.scheduler->remove(victim);
+      }
+      run.step(random);
+      if (HasFatalFailure()) FAIL() << "seed " << seed << ", step " << step;
+    }
+    ASSERT_TRUE(run.scheduler->idle()) << "seed " << seed << ": something never ended";
+    EXPECT_EQ(std::ssize(run.ended) + aborted, 40);
+    retractions += run.scheduler->retractions();
+    run.expect_balance();
+  }
+  EXPECT_GT(retractions, 0);
+}
+
+SchedulerOptions small() {
+  SchedulerOptions options;
+  options.layout = {16, 128};
+  options.rows = 64;
+  options.max_running = 2;
+  options.max_queued = 3;
+  return options;
+}
+
+TEST(Scheduler, C34LongerThanThePoolIsRefusedAndAFullQueueIsBusy) {
+  Simulation run(small(), 512, 4);
+  std::mt19937 random(1);
+  const Status long_one = run.submit(1, {600, 1, 601}, tokens_of(random, 600, 1));
+  ASSERT_FALSE(long_one);
+  EXPECT_EQ(long_one.error().code, ErrorCode::kLimit);
+  for (RequestId id = 2; id <= 4; ++id) ASSERT_TRUE(run.submit(id, {20, 5, 30}, tokens_of(random, 20, 1)));
+  const Status busy = run.submit(5, {20, 5, 30}, tokens_of(random, 20, 1));
+  ASSERT_FALSE(busy);
+  EXPECT_EQ(busy.error().code, ErrorCode::kBusy);
+}
+
+TEST(Scheduler, PoolsForNoRequestAreRefusedWithAdvice) {
+  PagePool full("full", 4);
+  PagePool window("window", 4);
+  const Result<Scheduler> made = Scheduler::make(small(), full, window, nullptr);
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("--chunked-prefill-size"), std::string::npos) << made.error().message;
+}
+
+TEST(Scheduler, UrgentRequestsGoFirstAndPreemptByMoreThanTheThreshold) {
+  SchedulerOptions options = small();
+  options.priorities = true;
+  options.preemption_threshold = 10;
+  options.max_queued = 10;
+  Simulation run(options, 4096, 4);
+  std::mt19937 random(1);
+  for (RequestId id = 1; id <= 2; ++id)
+    ASSERT_TRUE(run.submit(id, {20, 50, 80}, tokens_of(random, 20, 1), 0));
+  run.step(random);
+  ASSERT_TRUE(run.submit(3, {20, 5, 30}, tokens_of(random, 20, 1), 10));
+  run.step(random);
+  EXPECT_EQ(run.scheduler->retractions(), 0) << "10 is not more than the threshold";
+  ASSERT_TRUE(run.submit(4, {20, 5, 30}, tokens_of(random, 20, 1), 11));
+  run.step(random);
+  EXPECT_EQ(run.scheduler->retractions(), 1);
+  EXPECT_EQ(run.admitted.back(), 4u);
+  while (!run.scheduler->idle()) run.step(random);
+  EXPECT_EQ(run.ended.front(), 4u);
+  run.expect_balance();
+}
+
+TEST(Scheduler, AShortPromptPassesALongOneButNotForEver) {
+  SchedulerOptions options = small();
+  options.max_running = 8;
+  options.max_queued = 100;
+  Simulation run(options, 8192, 4, false);
+  std::mt19937 random(1);
+  ASSERT_TRUE(run.submit(1, {1000, 1, 1001}, tokens_of(random, 1000, 1)));
+  run.step(random);
+  ASSERT_TRUE(run.submit(2, {1000, 1, 1001}, tokens_of(random, 1000, 2)));
+  for (RequestId id = 3; id < 60; ++id) ASSERT_TRUE(run.submit(id, {20, 1, 21}, tokens_of(random, 20, 3)));
+  while (!run.scheduler->idle()) run.step(random);
+  const auto place = [&](RequestId id) {
+    return std::find(run.ended.begin(), run.ended.end(), id) - run.ended.begin();
+  };
+  EXPECT_LT(place(3), place(2));
+  EXPECT_LT(place(2), 57) << "the long prompt came last of all";
+}
+
+TEST(Scheduler, TheSameEventsGiveTheSamePlans) {
+  const auto run_once = [] {
+    Simulation run(small(), 700, 2);
+    std::mt19937 random(9);
+    std::vector<RequestId> order;
+    RequestId next = 1;
+    for (int step = 0; step < 600 && (next <= 12 || !run.scheduler->idle()); ++step) {
+      if (next <= 12 && step % 3 == 0 && run.scheduler->waiting() < 3) {
+        (void)run.submit(next++, {100, 20, 140}, tokens_of(random, 100, 1));
+      }
+      run.step(random);
+    }
+    return run.ended;
+  };
+  EXPECT_EQ(run_once(), run_once());
+}
+
+}  // namespace
+}  // namespace mimo
