@@ -68,7 +68,7 @@ std::vector<HttpRoute> ApiService::routes() {
   add("POST", "/v1/completions", answering(ApiRoute::kCompletion));
   add("POST", "/v1/messages", answering(ApiRoute::kMessages));
   const auto in_background = [this](void (ApiService::*work)(const ExchangePtr&)) {
-    return [this, work](ExchangePtr exchange) {
+    return [this, work](const ExchangePtr& exchange) {
       work_.post([this, work, exchange] { (this->*work)(exchange); });
     };
   };
@@ -259,7 +259,7 @@ EngineRequest ApiService::engine_request(const ApiRequest& request, const TokenI
 }
 
 void ApiService::run(const ExchangePtr& exchange, ApiRequest&& request, std::vector<TokenIds>&& prompts,
-                     ThinkBlock block, std::shared_ptr<const CompiledConstraint> constraint,
+                     ThinkBlock block, const std::shared_ptr<const CompiledConstraint>& constraint,
                      Clock::time_point arrived) {
   std::vector<EngineRequest> choices;
   for (const TokenIds& prompt : prompts) {

@@ -54,7 +54,8 @@ class ApiService {
   void answer(const ExchangePtr& exchange, ApiRoute route);
   void prepare(const ExchangePtr& exchange, ApiRequest&& request, Clock::time_point arrived);
   void run(const ExchangePtr& exchange, ApiRequest&& request, std::vector<TokenIds>&& prompts,
-           ThinkBlock block, std::shared_ptr<const CompiledConstraint> constraint, Clock::time_point arrived);
+           ThinkBlock block, const std::shared_ptr<const CompiledConstraint>& constraint,
+           Clock::time_point arrived);
   EngineRequest engine_request(const ApiRequest& request, const TokenIds& prompt, ThinkBlock block) const;
   ApiResult<ChatPrompt> chat_prompt(const Conversation& chat) const;
   TokenSpelling spell(std::int32_t id) const;

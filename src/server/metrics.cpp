@@ -88,7 +88,7 @@ void Histogram::observe(double value, std::int64_t times) {
   sum_ += value * static_cast<double>(times);
 }
 
-Metrics::Metrics(std::string model_name)
+Metrics::Metrics(std::string_view model_name)
     : label_("{model_name=\"" + escaped(model_name) + "\""),
       ttft_(kFirstToken),
       gap_(kGap),

@@ -48,7 +48,7 @@ struct EngineFigures {
 
 class Metrics {
  public:
-  explicit Metrics(std::string model_name);
+  explicit Metrics(std::string_view model_name);
 
   void first_token(double seconds_since_arrival);
   // `tokens` came `seconds` after those before them: each counts as one gap of seconds / tokens.
