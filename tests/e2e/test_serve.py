@@ -100,13 +100,20 @@ def test_c10_a_cut_call_is_length_in_both_modes(server):
 
 
 def test_the_last_turn_goes_on(server):
-    turns = [*ASK, {"role": "assistant", "content": "The answer is \\boxed{"}]
+    """The prompt is the conversation without the end of its last turn, in both dialects."""
+    turns = [*ASK, {"role": "assistant", "content": "The answer is"}]
+    _, _, rendered = server.post("/tokenize", messages=turns, add_generation_prompt=False)
+    _, _, new_turn = server.post("/tokenize", messages=turns)
+    assert new_turn["count"] > rendered["count"]
     status, _, reply = server.post("/v1/chat/completions", messages=turns, continue_final_message=True,
-                                   add_generation_prompt=False, temperature=0, max_tokens=20)
+                                   add_generation_prompt=False, temperature=0, max_tokens=4)
     assert status == 200, reply
-    assert reply["choices"][0]["message"]["content"].endswith("}.")
-    _, _, reply = server.post("/v1/messages", model="nano", messages=turns, max_tokens=20, temperature=0)
-    assert reply["content"][0]["text"].endswith("}.")
+    assert reply["usage"]["prompt_tokens"] == rendered["count"] - 1
+    assert not reply["choices"][0]["message"].get("reasoning_content")
+    status, _, reply = server.post("/v1/messages", model="nano", messages=turns, max_tokens=4, temperature=0)
+    assert status == 200, reply
+    usage = reply["usage"]
+    assert usage["input_tokens"] + usage["cache_read_input_tokens"] == rendered["count"] - 1
 
 
 def test_c29_exactly_max_tokens(server):
@@ -238,6 +245,90 @@ def test_many_clients_get_their_own_answers(server, client):
     for thread in threads:
         thread.join()
     assert together == alone
+
+
+def test_c23_seeded_answers_do_not_depend_on_neighbours(server):
+    def ask(seed):
+        return server.post("/v1/completions", prompt="Once there was", max_tokens=24, temperature=1, seed=seed, ignore_eos=True,
+                           return_token_ids=True)[2]["choices"][0]["text"]
+
+    alone = ask(7)
+    texts = {}
+    threads = [threading.Thread(target=lambda i=i: texts.update({i: ask(7 if i % 2 == 0 else 100 + i)})) for i in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(texts[i] == alone for i in range(0, 10, 2))
+    assert any(texts[i] != alone for i in range(1, 10, 2))
+
+
+def test_c41_turns_reuse_the_cache_with_the_drafter_on_and_answer_as_without(mimo, server, tmp_path):
+    """Three turns on a server with prefix cache and drafts, and on one with neither."""
+    def talk(where):
+        turns, texts, cached = [], [], []
+        for question in (QUESTION, "What is 13 plus 29?", "Alice keeps 76 apples at home. Kate owns 26 apples. How many more "
+                         "apples does Alice have than Kate?"):
+            turns.append({"role": "user", "content": question + " Take your time. " * 30})
+            status, _, reply = where.post("/v1/chat/completions", messages=turns, temperature=0, max_tokens=150)
+            assert status == 200, reply
+            turns.append(reply["choices"][0]["message"])
+            texts.append((turns[-1].get("reasoning_content"), turns[-1]["content"]))
+            cached.append(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+            prompt = reply["usage"]["prompt_tokens"]
+        return texts, cached, prompt
+
+    warm, cached, _ = talk(server)
+    again, cached_again, prompt = talk(server)
+    assert cached[1] > 0 and cached[2] > cached[1]
+    assert cached_again[2] >= prompt - 64 - 128
+    with serving(tmp_path, "--disable-radix-cache", "--speculative-algorithm", "NONE") as plain:
+        cold, nothing, _ = talk(plain)
+    assert nothing == [0, 0, 0]
+    assert warm == cold and again == cold
+
+
+def test_c24_logit_bias_and_min_tokens_hold_with_drafts(server):
+    body = {"prompt": "The", "temperature": 0, "max_tokens": 30, "ignore_eos": True, "return_token_ids": True}
+    _, _, free = server.post("/v1/completions", **body)
+    banned = free["choices"][0]["token_ids"][3]
+    _, _, biased = server.post("/v1/completions", **body, logit_bias={str(banned): -100})
+    assert banned not in biased["choices"][0]["token_ids"]
+    _, _, longer = server.post("/v1/chat/completions", messages=ASK, temperature=0, min_tokens=200, max_tokens=220)
+    assert longer["usage"]["completion_tokens"] >= 200
+
+
+def test_c78_model_names_of_clients_are_no_labels(server):
+    before = len(server.request("GET", "/metrics")[2])
+    for i in range(50):
+        assert server.post("/v1/completions", model=f"made-up-{i}", prompt="x", max_tokens=1)[0] == 404
+    text = server.request("GET", "/metrics")[2]
+    assert "made-up" not in text and len(text) < before + 200
+
+
+def test_c79_counters_are_the_sums_of_usage(server):
+    names = ["mimo:prompt_tokens_total", "mimo:generation_tokens_total", "mimo:cached_tokens_total", "mimo:num_requests_total"]
+    server.wait_for(server.idle)
+    before = [server.metric(name) for name in names]
+    sums = [0, 0, 0, 0]
+    for i in range(6):
+        _, _, reply = server.post("/v1/completions", prompt=f"Number {i % 3} is", max_tokens=5 + i, temperature=0)
+        usage = reply["usage"]
+        for k, value in enumerate([usage["prompt_tokens"], usage["completion_tokens"],
+                                   usage["prompt_tokens_details"]["cached_tokens"], 1]):
+            sums[k] += value
+    server.wait_for(lambda: server.metric(names[3]) - before[3] >= 6)
+    assert [server.metric(name) - old for name, old in zip(names, before)] == sums
+
+
+@pytest.mark.parametrize("value,status", [(None, 200), (1, 200), (2, 200), (0, 400), (-1, 400), (1.5, 400), ("5", 400), (2**31, 400),
+                                          (2**63, 400)])
+def test_c85_max_tokens(server, value, status):
+    body = {"messages": [{"role": "user", "content": "What is 2 plus 2?"}], "max_tokens": value, "temperature": 0}
+    got, _, reply = server.post("/v1/chat/completions", **body)
+    assert got == status, reply
+    if isinstance(value, int) and status == 200:
+        assert reply["usage"]["completion_tokens"] == value
 
 
 def test_c90_every_route_needs_the_key(mimo, tmp_path):
