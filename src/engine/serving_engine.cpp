@@ -20,6 +20,12 @@ struct Overload : Handlers... {
 template <class... Handlers>
 Overload(Handlers...) -> Overload<Handlers...>;
 
+void end_unserved(AnswerSink& sink, Error error) {
+  AnswerStep step;
+  step.error = std::move(error);
+  sink.on_step(std::move(step));
+}
+
 }  // namespace
 
 ServingEngine::ServingEngine(std::unique_ptr<EngineCore> core, const ModelConfig& config,
@@ -76,10 +82,14 @@ Status ServingEngine::flush_cache() {
 void ServingEngine::post(Command command) {
   {
     const std::scoped_lock lock(mutex_);
-    commands_.push_back(std::move(command));
-    all_done_ = false;
+    if (!closed_) {
+      commands_.push_back(std::move(command));
+      all_done_ = false;
+      wake_.notify_one();
+      return;
+    }
   }
-  wake_.notify_one();
+  refuse(command);
 }
 
 bool ServingEngine::wait_idle(std::chrono::duration<double> at_most) {
@@ -111,9 +121,10 @@ void ServingEngine::loop(const std::stop_token& stop) {
   core_->fail_all({ErrorCode::kUnavailable, "the server is shutting down"});
   {
     const std::scoped_lock lock(mutex_);
+    closed_ = true;
     std::swap(commands, commands_);
   }
-  for (Command& command : commands) run(command);
+  for (Command& command : commands) refuse(command);
   publish();
   {
     const std::scoped_lock lock(mutex_);
@@ -126,18 +137,25 @@ void ServingEngine::loop(const std::stop_token& stop) {
 void ServingEngine::run(Command& command) {
   std::visit(Overload{[this](Submit& submit) {
                         --posted_;
-                        Status taken = fail(ErrorCode::kUnavailable, "the server is shutting down");
-                        if (!dead_) taken = core_->submit(submit.id, std::move(submit.request), submit.sink);
-                        if (taken) return;
-                        AnswerStep refused;
-                        refused.error = taken.error();
-                        submit.sink->on_step(std::move(refused));
+                        const Status taken = core_->submit(submit.id, std::move(submit.request), submit.sink);
+                        if (!taken) end_unserved(*submit.sink, taken.error());
                       },
                       [this](const Abort& abort) { core_->abort(abort.id); },
                       [this](const FailAll& all) { core_->fail_all(all.error); },
                       [this](const Flush& flush) { flush.done(core_->flush_cache()); },
                       [](const Stall& stall) { std::this_thread::sleep_for(stall.seconds); }},
              command);
+}
+
+// Of a loop that has ended: nobody waits for an answer that will not come.
+void ServingEngine::refuse(Command& command) {
+  const Error error{ErrorCode::kUnavailable, "the server is shutting down"};
+  if (auto* submit = std::get_if<Submit>(&command)) {
+    --posted_;
+    end_unserved(*submit->sink, error);
+  } else if (auto* flush = std::get_if<Flush>(&command)) {
+    flush->done(tl::unexpected(error));
+  }
 }
 
 // False: the engine gives up.

@@ -82,6 +82,7 @@ class ServingEngine final : public EngineClient {
   void loop(const std::stop_token& stop);
   void watch(const std::stop_token& stop);
   void run(Command& command);
+  void refuse(Command& command);
   bool step();
   void publish();
   void beat(bool asleep);
@@ -101,6 +102,7 @@ class ServingEngine final : public EngineClient {
   std::condition_variable_any wake_;
   std::condition_variable_any idle_;
   std::vector<Command> commands_;
+  bool closed_ = false;   // the loop has taken its last command
   bool all_done_ = true;  // no command waits and nothing runs
   // As of the end of the last step.
   EngineStatus status_;

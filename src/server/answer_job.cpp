@@ -74,14 +74,15 @@ void AnswerJob::abandon() {
   for (const RequestId id : ids) setup_.engine->abort(id);
 }
 
-void AnswerJob::stop_engine() { abandon(); }
-
 // On the delivery thread, as all below.
 void AnswerJob::end_early(const ApiError& error) {
   if (over_) return;
   over_ = true;
-  stop_engine();
-  if (ids_.empty()) setup_.metrics->refused(error.status);
+  abandon();
+  {
+    const std::scoped_lock lock(mutex_);
+    if (ids_.empty()) setup_.metrics->refused(error.status);
+  }
   std::string bytes;
   if (streaming_) {
     writer_->fail(error, bytes);
@@ -152,7 +153,7 @@ void AnswerJob::send(std::string&& bytes) {
   }
   if (!setup_.exchange->write(std::move(bytes))) {
     over_ = true;
-    stop_engine();
+    abandon();
   }
 }
 

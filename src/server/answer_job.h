@@ -75,7 +75,6 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   void end_early(const ApiError& error);
   void count(Choice& choice, const AnswerStep& step);
   void send(std::string&& bytes);
-  void stop_engine();
 
   Setup setup_;
   json::array tools_;  // what the parsers look at
