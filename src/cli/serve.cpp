@@ -125,7 +125,7 @@ class Serve {
   int run() {
     static const Signals signals;  // outlives the thread that waits
     if (const Status ok = start(); !ok) return report_error(ok.error());
-    log_line(fmt::format("ready: {} (chat page and API), model {}", http_->url(), names_.front()));
+    log_line(fmt::format("ready: {} (OpenAI and Anthropic APIs), model {}", http_->url(), names_.front()));
     std::thread([this] {
       signals.wait();
       stopping_ = true;
