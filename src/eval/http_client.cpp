@@ -123,7 +123,7 @@ struct HttpClient::Connection {
   }
 
   // One exchange over the open connection. `unused`: nothing of an answer had arrived when it failed.
-  Result<HttpResponse> exchange(Request& request, bool& unused) {
+  Result<HttpReply> exchange(Request& request, bool& unused) {
     unused = true;
     beast::error_code error;
     stream->expires_after(options.request_timeout);
@@ -150,18 +150,18 @@ struct HttpClient::Connection {
       }
       return fail(ErrorCode::kInternal, "{}: {}", url.authority(), describe(error, options.request_timeout));
     }
-    HttpResponse response{parser.get().result_int(), std::move(parser.get().body())};
+    HttpReply response{parser.get().result_int(), std::move(parser.get().body())};
     if (!parser.get().keep_alive()) stream.reset();
     return response;
   }
 
-  Result<HttpResponse> send(Request request) {
+  Result<HttpReply> send(Request request) {
     const bool kept = stream.has_value();
     if (!kept) {
       if (Status connected = connect(); !connected) return forward_error(connected);
     }
     bool unused = false;
-    Result<HttpResponse> response = exchange(request, unused);
+    Result<HttpReply> response = exchange(request, unused);
     // A server may close an idle connection at any time; the request then never reached it.
     if (response || !kept || !unused) return response;
     if (Status connected = connect(); !connected) return forward_error(connected);
@@ -189,11 +189,11 @@ HttpClient::HttpClient(HttpUrl url, const HttpOptions& options)
 
 HttpClient::~HttpClient() = default;
 
-Result<HttpResponse> HttpClient::get(const std::string& path, const Headers& headers) {
+Result<HttpReply> HttpClient::get(const std::string& path, const Headers& headers) {
   return connection_->send(connection_->make(http::verb::get, path, headers));
 }
 
-Result<HttpResponse> HttpClient::post(const std::string& path, const Headers& headers, std::string body) {
+Result<HttpReply> HttpClient::post(const std::string& path, const Headers& headers, std::string body) {
   Request request = connection_->make(http::verb::post, path, headers);
   request.set(http::field::content_type, "application/json");
   request.body() = std::move(body);

@@ -24,7 +24,7 @@ struct HttpUrl {
 // http://HOST[:PORT][/PATH]. kUnsupported for https, kInvalidArgument for anything else.
 Result<HttpUrl> parse_http_url(std::string_view text);
 
-struct HttpResponse {
+struct HttpReply {
   unsigned status = 0;
   std::string body;
 };
@@ -48,8 +48,8 @@ class HttpClient {
   // `path` is appended to the URL's path. Connects when there is no connection; a kept one that the server
   // has closed meanwhile is replaced once, and the request sent again. Any status is a response; errors are of
   // the transport and name the server.
-  Result<HttpResponse> get(const std::string& path, const Headers& headers);
-  Result<HttpResponse> post(const std::string& path, const Headers& headers, std::string body);
+  Result<HttpReply> get(const std::string& path, const Headers& headers);
+  Result<HttpReply> post(const std::string& path, const Headers& headers, std::string body);
 
  private:
   struct Connection;

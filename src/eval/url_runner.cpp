@@ -94,7 +94,7 @@ class UrlRunner final : public Runner {
   // Reaches the server once, and learns the model's name when none was given.
   Status begin() {
     HttpClient client(url_, options_.http);
-    const Result<HttpResponse> response = client.get("/models", headers_);
+    const Result<HttpReply> response = client.get("/models", headers_);
     if (!response) return forward_error(response);
     if (!options_.model.empty()) return {};
     if (response->status == 200) {
@@ -130,7 +130,7 @@ class UrlRunner final : public Runner {
   Answer ask(HttpClient& client, const Problem& problem, const RunSettings& settings) const {
     const auto start = std::chrono::steady_clock::now();
     const char* path = problem.completion.empty() ? "/chat/completions" : "/completions";
-    const Result<HttpResponse> response =
+    const Result<HttpReply> response =
         client.post(path, headers_, json::serialize(chat_request(problem, settings, options_.model)));
     Result<Answer> answer = response ? read(*response, problem) : forward_error(response);
     if (!answer) {
@@ -142,7 +142,7 @@ class UrlRunner final : public Runner {
     return std::move(*answer);
   }
 
-  Result<Answer> read(const HttpResponse& response, const Problem& problem) const {
+  Result<Answer> read(const HttpReply& response, const Problem& problem) const {
     if (response.status != 200) {
       return fail(ErrorCode::kInternal, "{}: status {}: {}", url_.authority(), response.status,
                   excerpt(response.body));
