@@ -19,6 +19,7 @@ UsageTotals sum_usage(std::span<const RequestUsage> choices, std::int64_t n) {
     if (static_cast<std::int64_t>(i) % n == 0) {
       totals.prompt_tokens += usage.prompt_tokens;
       totals.cached_tokens += usage.cached_tokens;
+      totals.cached_host_tokens += usage.cached_host_tokens;
     }
     totals.completion_tokens += usage.completion_tokens;
     totals.reasoning_tokens += usage.reasoning_tokens;
@@ -31,12 +32,16 @@ UsageTotals sum_usage(std::span<const RequestUsage> choices, std::int64_t n) {
 }
 
 void append_openai_usage(std::string& out, const UsageTotals& usage) {
+  // An extension, which is only there where there is something to say.
+  std::string host;
+  if (usage.cached_host_tokens > 0)
+    host = fmt::format(R"(,"cached_tokens_host":{})", usage.cached_host_tokens);
   fmt::format_to(std::back_inserter(out),
                  R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
-                 R"("prompt_tokens_details":{{"cached_tokens":{}}},)"
+                 R"("prompt_tokens_details":{{"cached_tokens":{}{}}},)"
                  R"("completion_tokens_details":{{"reasoning_tokens":{}}}}})",
                  usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens,
-                 usage.cached_tokens, usage.reasoning_tokens);
+                 usage.cached_tokens, host, usage.reasoning_tokens);
 }
 
 void append_anthropic_usage(std::string& out, const UsageTotals& usage) {

@@ -10,8 +10,9 @@
 namespace mimo {
 
 struct UsageTotals {
-  std::int64_t prompt_tokens = 0;  // each prompt once, however many choices it has
-  std::int64_t cached_tokens = 0;  // of the prompts
+  std::int64_t prompt_tokens = 0;       // each prompt once, however many choices it has
+  std::int64_t cached_tokens = 0;       // of the prompts
+  std::int64_t cached_host_tokens = 0;  // part of them that came back from host memory
   std::int64_t completion_tokens = 0;
   std::int64_t reasoning_tokens = 0;  // of the completions
   double prompt_ms = 0;               // of the slowest choice

@@ -7,9 +7,11 @@
 namespace mimo {
 
 Result<HostTierSize> host_tier_size(std::uint64_t bytes, const PageLayout& layout,
-                                    std::size_t full_page_bytes, std::size_t window_page_bytes) {
+                                    std::size_t full_page_bytes, std::size_t window_page_bytes,
+                                    std::size_t attachment_bytes) {
   MIMO_CHECK(full_page_bytes > 0, "a page of no bytes");
-  const std::uint64_t record = static_cast<std::uint64_t>(window_record_pages(layout)) * window_page_bytes;
+  const std::uint64_t record =
+      static_cast<std::uint64_t>(window_record_pages(layout)) * window_page_bytes + attachment_bytes;
   const std::uint64_t for_full = bytes / 4 * 3;
   const std::uint64_t for_windows = bytes - for_full;
   if (for_full < full_page_bytes || for_windows < record) {
@@ -161,6 +163,15 @@ void HostTier::store_window(Id id, std::int64_t end, const SequencePages& pages,
     transfer.copies.push_back({PageKind::kWindow, from, first_slot + static_cast<std::int32_t>(page - begin),
                                window_owner(id, page)});
   }
+}
+
+void HostTier::attach(std::span<const std::int32_t> prefix, std::string_view salt,
+                      std::shared_ptr<const CacheAttachment> attachment) {
+  const Id id = trie_.find(prefix, salt);
+  if (id == PageTrie::kNone || entry(id).record < 0) return;
+  Record& known = record(entry(id).record);
+  if (!known.attachment || known.attachment->bytes() <= attachment->bytes())
+    known.attachment = std::move(attachment);
 }
 
 std::int64_t HostTier::find(std::span<const std::int32_t> tokens, std::string_view salt,

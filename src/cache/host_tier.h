@@ -41,9 +41,11 @@ struct HostTierSize {
   std::int64_t window_records = 0;  // reuse points, window_record_pages() pages of all window layers each
 };
 
-// Three quarters for full pages, the rest for windows. kInvalidArgument if a part of it would hold nothing.
+// Three quarters for full pages, the rest for windows, each with an attachment of `attachment_bytes`.
+// kInvalidArgument if a part of it would hold nothing.
 Result<HostTierSize> host_tier_size(std::uint64_t bytes, const PageLayout& layout,
-                                    std::size_t full_page_bytes, std::size_t window_page_bytes);
+                                    std::size_t full_page_bytes, std::size_t window_page_bytes,
+                                    std::size_t attachment_bytes = 0);
 
 struct HostTierStats {
   std::int64_t stored_full = 0;  // pages, over all time
@@ -107,6 +109,11 @@ class HostTier {
   void store(std::span<const std::int32_t> tokens, std::string_view salt, const SequencePages& pages,
              std::span<const ReusePoint> points);
 
+  // Keeps `attachment` beside the window at the end of `prefix` (whole pages), if there is one and it has not a
+  // larger one already.
+  void attach(std::span<const std::int32_t> prefix, std::string_view salt,
+              std::shared_ptr<const CacheAttachment> attachment);
+
   // The longest prefix of a prompt that can be made whole with what the tier has, given that the prefix tree can
   // reuse `on_device` of it; 0 if that is not at least min_restore_tokens more.
   std::int64_t find(std::span<const std::int32_t> tokens, std::string_view salt, const PrefixProbe& on_device,
@@ -127,6 +134,7 @@ class HostTier {
   void flush();
 
   std::int64_t full_capacity() const { return options_.size.full_slots; }
+  std::int64_t window_records() const { return options_.size.window_records; }
   std::int64_t full_used() const { return options_.size.full_slots - std::ssize(free_slots_); }
   std::int64_t records_used() const { return options_.size.window_records - std::ssize(free_records_); }
   std::int64_t copies_under_way() const { return std::ssize(under_way_); }  // batches

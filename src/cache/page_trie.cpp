@@ -74,6 +74,14 @@ PageTrie::Id PageTrie::child(Id parent, std::span<const std::int32_t> page) cons
   return kNone;
 }
 
+PageTrie::Id PageTrie::find(std::span<const std::int32_t> prefix, std::string_view salt) const {
+  Id at = root(salt);
+  for (; at != kNone && prefix.size() >= page_size_; prefix = prefix.subspan(page_size_)) {
+    at = child(at, prefix.first(page_size_));
+  }
+  return at != kNone && !is_root(at) ? at : kNone;
+}
+
 PageTrie::Id PageTrie::add_child(Id parent, std::span<const std::int32_t> page) {
   MIMO_CHECK(page.size() == page_size_, "{} tokens in a page of {}", page.size(), page_size_);
   const Id id = new_id();

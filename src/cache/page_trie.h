@@ -26,6 +26,8 @@ class PageTrie {
 
   // The child of `parent` with these tokens [page_size], or kNone. Tokens are compared, not only hashed.
   Id child(Id parent, std::span<const std::int32_t> page) const;
+  // The node at the end of a prefix of whole pages, or kNone.
+  Id find(std::span<const std::int32_t> prefix, std::string_view salt) const;
   Id add_child(Id parent, std::span<const std::int32_t> page);  // there is none yet
 
   // A node without children. A root goes with its last child.

@@ -76,7 +76,7 @@ PrefixMatch PrefixTree::match(std::span<const std::int32_t> tokens, std::string_
       if (parted) e.rank = WindowRank::kBranch;
     }
     attachment = entry(last).attachment;
-    if (attachment) attach(last, attachment);
+    if (attachment) set_attachment(last, attachment);
   }
   return {.pages = SequencePages(layout_, *full_, *window_, std::move(pages)),
           .full_tokens = std::ssize(found.nodes) * layout_.page_size,
@@ -143,7 +143,7 @@ void PrefixTree::insert(std::span<const std::int32_t> tokens, std::string_view s
   for (const ReusePoint& point : points) {
     const std::size_t end = pages_before(point);
     if (!point.attachment || end == 0 || entry(nodes[end - 1]).window < 0) continue;
-    attach(nodes[end - 1], point.attachment);
+    set_attachment(nodes[end - 1], point.attachment);
   }
 }
 
@@ -179,7 +179,15 @@ void PrefixTree::take_window(Id id, std::size_t index, std::optional<WindowRank>
   if (wanted) e.rank = std::max(e.rank, *wanted);
 }
 
-void PrefixTree::attach(Id id, std::shared_ptr<const CacheAttachment> attachment) {
+void PrefixTree::attach(std::span<const std::int32_t> prefix, std::string_view salt,
+                        std::shared_ptr<const CacheAttachment> attachment) {
+  const Id id = trie_.find(prefix, salt);
+  if (id == PageTrie::kNone || entry(id).window < 0) return;
+  const CacheAttachment* known = entry(id).attachment.get();
+  if (known == nullptr || known->bytes() <= attachment->bytes()) set_attachment(id, std::move(attachment));
+}
+
+void PrefixTree::set_attachment(Id id, std::shared_ptr<const CacheAttachment> attachment) {
   detach(id);
   attachment_bytes_ += attachment->bytes();
   entry(id).attachment = std::move(attachment);

@@ -119,6 +119,11 @@ class PrefixTree {
   void insert(std::span<const std::int32_t> tokens, std::string_view salt, SequencePages& pages,
               std::span<const ReusePoint> points);
 
+  // Keeps `attachment` beside the end of `prefix` (whole pages), if that is a reuse point and has not a larger one
+  // already.
+  void attach(std::span<const std::int32_t> prefix, std::string_view salt,
+              std::shared_ptr<const CacheAttachment> attachment);
+
   // Evicts until so many pages of each pool are free, or says no and evicts nothing if users leave too few.
   bool make_room(std::int64_t full_pages, std::int64_t window_pages);
 
@@ -164,7 +169,7 @@ class PrefixTree {
   Walk walk(std::span<const std::int32_t> tokens, std::string_view salt, std::int64_t limit) const;
   Id add_node(Id parent, std::span<const std::int32_t> page, std::int32_t full);
   void take_window(Id id, std::size_t index, std::optional<WindowRank> wanted, SequencePages& pages);
-  void attach(Id id, std::shared_ptr<const CacheAttachment> attachment);
+  void set_attachment(Id id, std::shared_ptr<const CacheAttachment> attachment);
   void detach(Id id);
   void drop_window(Id id);
   void remove_leaf(Id id);

@@ -62,6 +62,9 @@ void SequencePages::advance(std::int64_t tokens) {
 void SequencePages::trim() {
   const std::int64_t first_kept = std::max<std::int64_t>(0, length_ - (layout_.window - 1) - keep_behind_);
   const auto keep = std::min(static_cast<std::size_t>(first_kept / layout_.page_size), window_pages_.size());
+  const std::int64_t due =
+      (static_cast<std::int64_t>(keep) - static_cast<std::int64_t>(window_begin_)) * layout_.page_size;
+  if (due < layout_.eviction_interval) return;
   for (; window_begin_ < keep; ++window_begin_) {
     window_->release(window_pages_[window_begin_]);
     window_pages_[window_begin_] = -1;

@@ -17,7 +17,8 @@ constexpr std::int64_t pages_for(std::int64_t tokens, int page_size) {
 
 struct PageLayout {
   int page_size = 16;
-  int window = 128;  // tokens a window layer's query sees, itself included
+  int window = 128;           // tokens a window layer's query sees, itself included
+  int eviction_interval = 0;  // window pages are freed when they hold so many tokens; 0: at once
 
   // The largest position that is not above `position` and begins a page.
   std::int64_t floor(std::int64_t position) const { return position / page_size * page_size; }

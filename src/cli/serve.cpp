@@ -113,6 +113,8 @@ json::object arguments(const ServeOptions& options, const KvPools& pools, const 
           {"mixed_chunk", options.mixed},
           {"schedule_policy", options.policy},
           {"radix_cache", options.prefix_cache},
+          {"host_kv_gb", options.host_kv_gb},
+          {"swa_eviction_interval", options.eviction_interval},
           {"priority_scheduling", options.priorities},
           {"speculative_algorithm", loaded.drafter ? loaded.drafter->name() : "NONE"}};
 }
@@ -195,7 +197,7 @@ Status Serve::start_engine() {
   loaded_.emplace(std::move(*loaded));
 
   EngineOptions engine;
-  engine.scheduler.layout = {options_.model.page_size, config->window.window};
+  engine.scheduler.layout = {options_.model.page_size, config->window.window, options_.eviction_interval};
   engine.scheduler.rows = options_.chunk;
   engine.scheduler.max_running = std::min(options_.max_running, options_.chunk);
   engine.scheduler.max_queued = options_.max_queued;
@@ -217,12 +219,18 @@ Status Serve::start_engine() {
   engine.window_pages = pools_.window_pages;
   engine.max_model_len = pools_.max_model_len;
   engine.prefix_cache = options_.prefix_cache;
+  engine.host_kv_bytes = static_cast<std::uint64_t>(options_.host_kv_gb * (1u << 30));
+  engine.host_kv_min_tokens = options_.host_kv_min_tokens;
   engine.tokenizer = &*tokenizer_;
   engine.drafter = loaded_->drafter.get();
   engine.speculation = options_.model.drafter.speculation;
   engine.log = log_line;
   Result<std::unique_ptr<EngineCore>> core = EngineCore::make(*loaded_->model, *loaded_->ops, engine);
   if (!core) return forward_error(core);
+  if (const HostTier* host = (*core)->host_tier()) {
+    fmt::print(stderr, "  {:<22} {:>10} tokens and {} windows with their drafter tails, written through\n",
+               "host KV tier", host->full_capacity() * options_.model.page_size, host->window_records());
+  }
 
   ServingEngineOptions serving;
   serving.max_queued = options_.max_queued;
@@ -261,7 +269,8 @@ Status Serve::start_http() {
   api.workers = options_.http_threads;
   if (options_.log_requests) api.log = log_line;
   const auto figures = [engine = engine_.get()] {
-    return EngineFigures{engine->status(), engine->times(), engine->speculation(), engine->prefix_cache()};
+    return EngineFigures{engine->status(), engine->times(), engine->speculation(), engine->prefix_cache(),
+                         engine->host_tier()};
   };
   service_ = std::make_unique<ApiService>(*engine_, *tokenizer_, format_ ? &*format_ : nullptr,
                                           loaded_->model->config().eos_token_ids, figures, std::move(api));

@@ -168,6 +168,24 @@ void add_memory_options(CLI::App& command, ServeOptions& options) {
       .add_flag("!--disable-radix-cache,!--no-enable-prefix-caching", options.prefix_cache,
                 "Nothing is kept of finished requests")
       ->group(group);
+  command
+      .add_option("--swa-eviction-interval", options.eviction_interval,
+                  "Tokens that leave the window before a request's pages are freed; 0: every page at once")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--host-kv-gb,--kv-offloading-size,--hicache-size", options.host_kv_gb,
+                  "GiB of host memory for prefixes that the KV cache has no room for; 0: none")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--host-kv-min-tokens", options.host_kv_min_tokens,
+                  "A prefix that saves fewer is computed, not brought back")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->capture_default_str()
+      ->group(group);
 }
 
 }  // namespace

@@ -48,6 +48,9 @@ struct ServeOptions {
   double mem_fraction = 0.5;
   std::optional<double> window_ratio;
   bool prefix_cache = true;
+  double host_kv_gb = 0;
+  std::int64_t host_kv_min_tokens = 256;
+  int eviction_interval = 0;  // tokens; 0: every page
   double watchdog_seconds = 300;
   bool log_requests = true;
 };

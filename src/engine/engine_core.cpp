@@ -15,6 +15,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// A drafter's tail as the cache keeps it.
+class KeptTail final : public CacheAttachment {
+ public:
+  explicit KeptTail(std::shared_ptr<const DraftTail> tail) : tail_(std::move(tail)) {}
+  std::size_t bytes() const override { return tail_->bytes(); }
+  const DraftTail& tail() const { return *tail_; }
+
+ private:
+  std::shared_ptr<const DraftTail> tail_;
+};
+
 }  // namespace
 
 void EngineTimes::add(const EngineTimes& other) {
@@ -81,31 +92,21 @@ EngineCore::EngineCore(TargetModel& model, const EngineOptions& options)
 }
 
 Status EngineCore::make_cache(Ops& ops) {
-  full_ = std::make_unique<PagePool>("full", options_.full_pages);
-  window_ = std::make_unique<PagePool>("window", options_.window_pages);
-  Result<ModelKv> kv = ModelKv::make(ops, config_,
-                                     {.dtype = options_.kv_dtype,
-                                      .page_size = options_.scheduler.layout.page_size,
-                                      .full_pages = options_.full_pages,
-                                      .window_pages = options_.window_pages});
-  if (!kv) return forward_error(kv);
-  kv_.emplace(std::move(*kv));
-  if (options_.poison) {
-    const auto poison = [this](LayerKind kind) {
-      return [this, kind](std::int32_t page) { kv_->poison(config_, kind, page); };
-    };
-    full_->on_free(poison(LayerKind::kFull));
-    window_->on_free(poison(LayerKind::kWindow));
-    for (std::int32_t page = 0; page < options_.full_pages; ++page)
-      kv_->poison(config_, LayerKind::kFull, page);
-    for (std::int32_t page = 0; page < options_.window_pages; ++page) {
-      kv_->poison(config_, LayerKind::kWindow, page);
-    }
-  }
-  if (options_.prefix_cache) {
-    tree_ = std::make_unique<PrefixTree>(options_.scheduler.layout, *full_, *window_);
-  }
-  Result<Scheduler> scheduler = Scheduler::make(options_.scheduler, *full_, *window_, tree_.get());
+  EngineCacheOptions cache;
+  cache.layout = options_.scheduler.layout;
+  cache.dtype = options_.kv_dtype;
+  cache.full_pages = options_.full_pages;
+  cache.window_pages = options_.window_pages;
+  cache.prefixes = options_.prefix_cache;
+  cache.host_bytes = options_.host_kv_bytes;
+  cache.host_min_tokens = options_.host_kv_min_tokens;
+  cache.tail_bytes = options_.drafter == nullptr ? 0 : options_.drafter->tail_bytes();
+  cache.poison = options_.poison;
+  Result<std::unique_ptr<EngineCache>> made = EngineCache::make(ops, config_, cache);
+  if (!made) return forward_error(made);
+  cache_ = std::move(*made);
+  Result<Scheduler> scheduler =
+      Scheduler::make(options_.scheduler, cache_->full(), cache_->window(), cache_->tree(), cache_->host());
   if (!scheduler) return forward_error(scheduler);
   scheduler_.emplace(std::move(*scheduler));
   return {};
@@ -187,6 +188,7 @@ void EngineCore::end(RequestId id, std::optional<Error> error) {
     step.finish.reset();
     send(active, *scheduler_->find(id), std::move(step));
   }
+  keep_turn_tail(active, *scheduler_->find(id));
   active.drafts.reset();
   scheduler_->remove(id);
   active_.erase(found);
@@ -195,6 +197,7 @@ void EngineCore::end(RequestId id, std::optional<Error> error) {
 void EngineCore::send(Active& active, const ScheduledRequest& scheduled, AnswerStep&& step) {
   step.usage.prompt_tokens = scheduled.prompt;
   step.usage.cached_tokens = scheduled.cached;
+  step.usage.cached_host_tokens = scheduled.cached_host;
   if (step.last()) {
     const Clock::time_point now = Clock::now();
     const auto between = [](Clock::time_point a, Clock::time_point b) {
@@ -205,8 +208,8 @@ void EngineCore::send(Active& active, const ScheduledRequest& scheduled, AnswerS
     step.usage.queue_seconds = between(active.submitted, admitted);
     step.usage.prefill_seconds = between(admitted, first);
     step.usage.decode_seconds = between(first, now);
-    close_drafts(active);
     step.usage.speculation = active.earlier_drafts;
+    if (active.drafts) step.usage.speculation.add(active.drafts->stats);
   }
   active.sink->on_step(std::move(step));
 }
@@ -222,6 +225,7 @@ void EngineCore::step() {
   forward();
   commit();
   observe();
+  keep_prompt_tails();
   for (const Part& part : parts_) {
     if (part.ended) end(part.plan.id, {});
   }
@@ -232,6 +236,8 @@ void EngineCore::open_drafts(Active& active, const ScheduledRequest& scheduled) 
   if (!speculation_ || !active.request.speculation || answer <= 1) return;
   active.drafts =
       speculation_->open(scheduled.id, static_cast<std::int64_t>(scheduled.tokens.size()), scheduled.limit);
+  const auto* kept = dynamic_cast<const KeptTail*>(scheduled.attachment.get());
+  if (kept != nullptr) speculation_->restore(*active.drafts, kept->tail(), scheduled.computed());
   active.drafts->first_needed = std::max(active.drafts->first_needed, scheduled.computed());
 }
 
@@ -323,7 +329,7 @@ void EngineCore::forward() {
   logits_.resize(logit_rows_.size() * static_cast<std::size_t>(config_.vocab));
   TapRows taps;
   tap_range(taps);
-  model_.forward({tokens_, full_rows_, window_rows_, logit_rows_, taps}, *kv_, logits_);
+  model_.forward({tokens_, full_rows_, window_rows_, logit_rows_, taps}, cache_->kv(), logits_);
   ++times_.steps;
   times_.rows += std::ssize(tokens_);
   target_seconds_ = seconds_since(start);
@@ -377,7 +383,8 @@ void EngineCore::commit() {
     for (const SampledToken& token : step.tokens) emitted_.push_back(token.id);
     scheduler_->advance(part.plan.id, rows, emitted_);
     part.ended = block.ended;
-    part.observed = block.ended ? 0 : static_cast<int>(rows);
+    // Behind its end an answer is of use to the next turn only.
+    part.observed = block.ended && cache_->tree() == nullptr ? 0 : static_cast<int>(rows);
     if (!active.answering && !step.tokens.empty()) {
       active.answering = true;
       active.first_token = Clock::now();
@@ -422,12 +429,35 @@ void EngineCore::observe() {
   }
 }
 
+// The scheduler has put the ends of prompts into the cache when they were committed; the drafter knows them now.
+void EngineCore::keep_prompt_tails() {
+  if (!speculation_ || cache_->tree() == nullptr) return;
+  for (const Part& part : parts_) {
+    const ScheduledRequest& scheduled = *part.scheduled;
+    const std::int64_t end = options_.scheduler.layout.floor(scheduled.prompt - 1);
+    if (!part.plan.prefill || !part.plan.last || !part.active->drafts || !scheduled.reuse || end == 0)
+      continue;
+    std::shared_ptr<const DraftTail> tail = speculation_->save(*part.active->drafts, end);
+    if (tail == nullptr) continue;
+    cache_->attach(std::span(scheduled.tokens).first(static_cast<std::size_t>(end)), scheduled.salt,
+                   std::make_shared<KeptTail>(std::move(tail)));
+  }
+}
+
+void EngineCore::keep_turn_tail(const Active& active, ScheduledRequest& scheduled) {
+  if (!active.drafts || cache_->tree() == nullptr) return;
+  const std::int64_t end = options_.scheduler.layout.floor(scheduled.computed());
+  if (std::shared_ptr<const DraftTail> tail = speculation_->save(*active.drafts, end)) {
+    scheduled.end_attachment = std::make_shared<KeptTail>(std::move(tail));
+  }
+}
+
 Status EngineCore::flush_cache() {
   if (!idle()) {
     return fail(ErrorCode::kBusy, "the cache can be flushed when nothing runs; {} requests do",
                 scheduler_->running() + scheduler_->waiting());
   }
-  if (tree_) tree_->flush();
+  cache_->flush();
   return {};
 }
 
@@ -439,8 +469,12 @@ EngineStatus EngineCore::status() const {
   EngineStatus status;
   status.running = scheduler_->running();
   status.waiting = scheduler_->waiting();
-  status.full = pool(*full_);
-  status.window = pool(*window_);
+  status.full = pool(cache_->full());
+  status.window = pool(cache_->window());
+  if (const HostTier* host = cache_->host()) {
+    status.host_total = host->full_capacity() * size;
+    status.host_used = host->full_used() * size;
+  }
   status.retractions = scheduler_->retractions();
   status.steps = times_.steps;
   return status;

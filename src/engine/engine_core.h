@@ -12,9 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cache/page_pool.h"
-#include "cache/prefix_tree.h"
 #include "core/result.h"
+#include "engine/engine_cache.h"
 #include "engine/engine_client.h"
 #include "engine/live_answer.h"
 #include "engine/sampler.h"
@@ -33,8 +32,10 @@ struct EngineOptions {
   std::int64_t window_pages = 0;
   std::int64_t max_model_len = 0;  // most tokens of prompt and answer; 0: what model and pools allow
   bool prefix_cache = false;
-  const Tokenizer* tokenizer = nullptr;  // null: no text, and stop strings are refused
-  Drafter* drafter = nullptr;            // null: no speculation
+  std::uint64_t host_kv_bytes = 0;        // host memory for prefixes that are evicted; 0: none
+  std::int64_t host_kv_min_tokens = 256;  // a restore that saves fewer is not worth it
+  const Tokenizer* tokenizer = nullptr;   // null: no text, and stop strings are refused
+  Drafter* drafter = nullptr;             // null: no speculation
   SpeculationOptions speculation = {};
   bool poison = false;  // NaN in every page that nothing owns: tests show that nothing reads it
   LogLine log = {};     // null: stderr
@@ -75,6 +76,8 @@ class EngineCore {
   bool idle() const { return scheduler_->idle(); }
   // Does nothing when idle.
   void step();
+  // Waits for copies to host memory: until then they count as users of their pages.
+  void settle() { cache_->settle(); }
 
   Status flush_cache();
   std::int64_t max_model_len() const;
@@ -82,7 +85,8 @@ class EngineCore {
   EngineStatus status() const;
   const EngineTimes& times() const { return times_; }
   SpeculationStats speculation() const { return speculation_ ? speculation_->pooled() : SpeculationStats{}; }
-  const PrefixTree* prefix_tree() const { return tree_.get(); }
+  const PrefixTree* prefix_tree() const { return cache_->tree(); }
+  const HostTier* host_tier() const { return cache_->host(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -108,7 +112,7 @@ class EngineCore {
     ScheduledRequest* scheduled = nullptr;
     std::size_t logit_begin = 0;
     int logit_rows = 0;
-    int observed = 0;  // leading rows that are committed, once commit() has run; 0 of an ended request
+    int observed = 0;  // leading rows that the drafter is to see, once commit() has run
     bool ended = false;
   };
 
@@ -122,6 +126,8 @@ class EngineCore {
   void tap_range(TapRows& taps);
   void commit();
   void observe();
+  void keep_prompt_tails();
+  void keep_turn_tail(const Active& active, ScheduledRequest& scheduled);
   void send(Active& active, const ScheduledRequest& scheduled, AnswerStep&& step);
   void end(RequestId id, std::optional<Error> error);
 
@@ -131,10 +137,7 @@ class EngineCore {
   Sampler sampler_;
   std::random_device entropy_;
   std::unique_ptr<Speculation> speculation_;  // null: no drafter
-  std::optional<ModelKv> kv_;                 // before the pools, whose last pages may be poisoned in it
-  std::unique_ptr<PagePool> full_;
-  std::unique_ptr<PagePool> window_;
-  std::unique_ptr<PrefixTree> tree_;  // null: nothing is shared
+  std::unique_ptr<EngineCache> cache_;
   std::optional<Scheduler> scheduler_;
   std::unordered_map<RequestId, std::unique_ptr<Active>> active_;
   EngineTimes times_;

@@ -17,29 +17,21 @@ constexpr int kRatioSteps = 600;
 constexpr int kRoomSteps = 20;
 // Of an answer no more than this is ever reserved.
 constexpr std::int64_t kReserve = 4096;
-// Waiting requests that one step looks at.
-constexpr int kLookAhead = 16;
-// Longer queues are served in order: matching each of them at each step would cost more than it gains.
-constexpr std::int64_t kMatchedQueue = 128;
-
-std::int64_t common_prefix(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
-  const std::size_t n = std::min(a.size(), b.size());
-  return std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(n), b.begin()).first - a.begin();
-}
 
 }  // namespace
 
 std::int64_t Scheduler::window_pages(const SchedulerOptions& options, int running) {
   // Behind the newest token a request holds its window and what its last whole page needs (turn_end_keep), before
-  // it two blocks; both ends may cut a page. The rows of the step's chunks come once for all.
+  // it two blocks; both ends may cut a page; beyond that what is not freed at once. The rows of the step's chunks
+  // come once for all.
   const int size = options.layout.page_size;
-  const std::int64_t one =
-      pages_for(options.layout.window - 1 + size - 1 + 2 * std::int64_t{options.block}, size) + 2;
+  const std::int64_t behind = options.layout.window - 1 + size - 1 + options.layout.eviction_interval;
+  const std::int64_t one = pages_for(behind + 2 * std::int64_t{options.block}, size) + 2;
   return one * running + pages_for(options.rows, size);
 }
 
 Result<Scheduler> Scheduler::make(const SchedulerOptions& options, PagePool& full, PagePool& window,
-                                  PrefixTree* tree) {
+                                  PrefixTree* tree, HostTier* host) {
   SchedulerOptions fitted = options;
   fitted.max_running = std::min(options.max_running, options.rows);
   while (fitted.max_running > 0 && window_pages(fitted, fitted.max_running) > window.capacity()) {
@@ -52,14 +44,16 @@ Result<Scheduler> Scheduler::make(const SchedulerOptions& options, PagePool& ful
         "{} window pages; use smaller chunks (--chunked-prefill-size) or larger pools",
         full.capacity(), window.capacity(), options.layout.page_size, options.rows, window_pages(fitted, 1));
   }
-  return Scheduler(fitted, full, window, tree);
+  return Scheduler(fitted, full, window, tree, host);
 }
 
-Scheduler::Scheduler(const SchedulerOptions& options, PagePool& full, PagePool& window, PrefixTree* tree)
+Scheduler::Scheduler(const SchedulerOptions& options, PagePool& full, PagePool& window, PrefixTree* tree,
+                     HostTier* host)
     : options_(options),
       full_(&full),
       window_(&window),
       tree_(tree),
+      host_(host),
       ratio_(std::min(1.0, kFirstRatio * options.conservativeness)) {}
 
 std::int64_t Scheduler::longest_request() const { return full_->capacity() * options_.layout.page_size; }
@@ -123,6 +117,7 @@ void Scheduler::remove(RequestId id) {
     request->pages.reset();
   }
   std::erase(running_, request);
+  std::erase(restoring_, request);
   std::erase(decoding_, request);
   const auto queued = std::find(queue_.begin(), queue_.end(), request);
   if (queued != queue_.end()) queue_.erase(queued);
@@ -132,13 +127,20 @@ void Scheduler::remove(RequestId id) {
 void Scheduler::prepare() {
   plan_ = {};
   retracted_now_ = false;
+  settle_restores();
   adapt_ratio();
   decoding_.clear();
   for (ScheduledRequest* request : running_) {
     if (!request->prefilling) decoding_.push_back(request);
   }
-  while (!make_room()) retract(victim());
-  if (!retracted_now_) admit();
+  make_room_for_blocks();
+  for (;;) {
+    if (!retracted_now_) admit();
+    if (!running_.empty() || restoring_.empty()) break;
+    host_->wait();  // nothing else can run
+    settle_restores();
+  }
+  if (!restoring_.empty()) make_room_for_blocks();  // they have taken free pages
   const bool prompts = std::any_of(running_.begin(), running_.end(),
                                    [](const ScheduledRequest* request) { return request->prefilling; });
   if (prompts && !options_.mixed) decoding_.clear();
@@ -165,25 +167,43 @@ std::int64_t Scheduler::promised_pages() const {
     const std::int64_t all = pages_for(expected_tokens(*request), options_.layout.page_size);
     pages += std::max<std::int64_t>(0, all - std::ssize(request->pages->full_pages()));
   }
+  for (const ScheduledRequest* request : restoring_) {
+    const std::int64_t all = pages_for(expected_tokens(*request), options_.layout.page_size);
+    pages += std::max<std::int64_t>(0, all - request->restore->tokens() / options_.layout.page_size);
+  }
   return pages;
 }
 
 // Pages for the whole block of every decoding request.
-bool Scheduler::make_room() {
-  std::int64_t full = 0;
-  std::int64_t window = 0;
+Scheduler::Need Scheduler::blocks() const {
+  Need need;
   for (const ScheduledRequest* request : decoding_) {
     const auto known = static_cast<std::int64_t>(request->tokens.size());
     const std::int64_t rows = std::clamp<std::int64_t>(request->limit - known, 1, options_.block);
-    full += request->pages->full_pages_needed(rows);
-    window += request->pages->window_pages_needed(rows);
+    need.full += request->pages->full_pages_needed(rows);
+    need.window += request->pages->window_pages_needed(rows);
   }
-  return free_pages(full, window);
+  return need;
+}
+
+void Scheduler::make_room_for_blocks() {
+  for (Need need = blocks(); !free_pages(need.full, need.window); need = blocks()) {
+    if (!restoring_.empty()) {
+      give_up_restore();
+    } else {
+      retract(victim());
+    }
+  }
 }
 
 bool Scheduler::free_pages(std::int64_t full, std::int64_t window) {
   if (full <= full_->free_pages() && window <= window_->free_pages()) return true;
-  return tree_ != nullptr && tree_->make_room(full, window);
+  if (tree_ == nullptr) return false;
+  // Pages that are being copied to host memory can be had in a moment.
+  while (!tree_->make_room(full, window)) {
+    if (host_ == nullptr || !host_->wait()) return false;
+  }
+  return true;
 }
 
 // The running request whose loss costs least: of the lowest priority, with the shortest answer, then with the
@@ -231,130 +251,6 @@ void Scheduler::hold(HoldReason reason) {
   if (plan_.held == HoldReason::kNone) plan_.held = reason;
 }
 
-void Scheduler::order_queue_by_prefix() {
-  if (!options_.longest_prefix_first || tree_ == nullptr || waiting() > kMatchedQueue) return;
-  std::vector<std::pair<std::int64_t, ScheduledRequest*>> ranked;
-  for (ScheduledRequest* request : queue_) {
-    ranked.emplace_back(request->reuse ? tree_->probe(request->tokens, request->salt).tokens : 0, request);
-  }
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
-    const auto rank = [](const auto& entry) {
-      return std::tuple(-entry.second->priority, entry.second->passed < kPatience, -entry.first);
-    };
-    return rank(a) < rank(b);
-  });
-  for (std::size_t i = 0; i < ranked.size(); ++i) queue_[i] = ranked[i].second;
-}
-
-void Scheduler::admit() {
-  order_queue_by_prefix();
-  std::int64_t pending = 0;
-  for (const ScheduledRequest* request : running_) {
-    if (request->prefilling) pending += request->missing();
-  }
-  std::vector<ScheduledRequest*> skipped;
-  for (std::size_t i = 0; i < queue_.size() && i < kLookAhead;) {
-    ScheduledRequest& request = *queue_[i];
-    // Pages that a prompt holds before its turn comes are idle; a short one may join the rest of a step.
-    const bool is_long = request.missing() > options_.rows / 2;
-    if (pending >= options_.rows && (is_long || pending >= 2 * std::int64_t{options_.rows})) {
-      hold(HoldReason::kRows);
-      if (request.passed >= kPatience) return;
-      skipped.push_back(&request);
-      ++i;
-      continue;
-    }
-    if (waits_for_prefix(request)) {
-      hold(HoldReason::kSharedPrefix);
-      ++i;
-      continue;
-    }
-    if (!try_admit(request)) return;
-    for (ScheduledRequest* other : skipped) ++other->passed;
-    pending += request.missing();
-    queue_.erase(std::find(queue_.begin(), queue_.end(), &request));
-  }
-}
-
-// True: another request is about to compute a prefix that this one can use.
-bool Scheduler::waits_for_prefix(ScheduledRequest& request) {
-  if (tree_ == nullptr || !request.reuse) return false;
-  const std::int64_t size = options_.layout.page_size;
-  std::int64_t found = -1;
-  for (ScheduledRequest* other : running_) {
-    if (!other->prefilling || !other->reuse || other->salt != request.salt) continue;
-    const std::int64_t usable = std::min(common_prefix(request.tokens, other->tokens),
-                                         static_cast<std::int64_t>(request.tokens.size()) - 1);
-    const std::int64_t shared = usable / size * size;
-    if (shared < kWorthSharing || shared <= other->computed()) continue;
-    if (found < 0) found = tree_->probe(request.tokens, request.salt).tokens;
-    if (shared < found + kWorthSharing) continue;
-    add_point(*other, shared);
-    return true;
-  }
-  return false;
-}
-
-// A branch of prompts is known to be at `position`.
-void Scheduler::add_point(ScheduledRequest& request, std::int64_t position) {
-  const auto place =
-      std::lower_bound(request.points.begin(), request.points.end(), position,
-                       [](const ReusePoint& point, std::int64_t value) { return point.position < value; });
-  if (place != request.points.end() && place->position == position) {
-    place->rank = WindowRank::kBranch;
-  } else {
-    request.points.insert(place, {position, WindowRank::kBranch, 0, nullptr});
-  }
-}
-
-// Sends the least urgent running request back if `request` is more urgent by more than the threshold.
-bool Scheduler::preempt_for(const ScheduledRequest& request) {
-  if (!options_.priorities || running_.size() < 2) return false;
-  const std::size_t index = victim();
-  if (request.priority - running_[index]->priority <= options_.preemption_threshold) return false;
-  retract(index);
-  return true;
-}
-
-bool Scheduler::try_admit(ScheduledRequest& request) {
-  while (running() >= options_.max_running) {
-    if (preempt_for(request)) continue;
-    hold(HoldReason::kMaxRunning);
-    return false;
-  }
-  for (;;) {
-    std::optional<PrefixMatch> match;
-    std::int64_t cached = 0;
-    if (tree_ != nullptr && request.reuse) {
-      match.emplace(tree_->match(request.tokens, request.salt));
-      cached = match->pages.length();
-    }
-    const std::int64_t need =
-        pages_for(expected_tokens(request), options_.layout.page_size) - cached / options_.layout.page_size;
-    if (need > full_->available_pages() - promised_pages() && !running_.empty()) {
-      match.reset();
-      if (preempt_for(request)) continue;
-      hold(HoldReason::kFullPages);
-      return false;
-    }
-    if (!request.admitted_before) request.cached = cached;
-    request.admitted_before = true;
-    if (match) {
-      if (match->full_tokens > cached) add_point(request, match->full_tokens);
-      request.attachment = std::move(match->attachment);
-      request.pages.emplace(std::move(match->pages));
-    } else {
-      request.pages.emplace(options_.layout, *full_, *window_);
-    }
-    break;
-  }
-  if (tree_ != nullptr) request.pages->keep_behind(turn_end_keep(options_.layout));
-  request.prefilling = true;
-  running_.push_back(&request);
-  plan_.admitted.push_back(request.id);
-  return true;
-}
-
 const StepPlan& Scheduler::lay_out(std::span<const int> drafts) {
   int budget = options_.rows;
   for (std::size_t i = 0; i < decoding_.size(); ++i) {
@@ -369,8 +265,12 @@ const StepPlan& Scheduler::lay_out(std::span<const int> drafts) {
   if (options_.mixed || decoding_.empty()) {
     add_chunks(budget);
     // Prompts hold all the pages and none can go on: some have to give theirs back.
-    while (plan_.parts.empty() && running_.size() > 1) {
-      retract(victim());
+    while (plan_.parts.empty() && running() > 1) {
+      if (!restoring_.empty()) {
+        give_up_restore();
+      } else {
+        retract(victim());
+      }
       add_chunks(budget);
     }
   }
@@ -435,9 +335,10 @@ void Scheduler::keep_prefix(ScheduledRequest& request, std::int64_t from, bool w
   for (const ReusePoint& point : request.points) {
     if (point.position > from && point.position <= length) passed.push_back(point);
   }
-  if (whole) passed.push_back({length, WindowRank::kEnd, 0, nullptr});
-  tree_->insert(std::span(request.tokens).first(static_cast<std::size_t>(length)), request.salt,
-                *request.pages, passed);
+  if (whole) passed.push_back({length, WindowRank::kEnd, 0, request.end_attachment});
+  const auto keys = std::span(request.tokens).first(static_cast<std::size_t>(length));
+  tree_->insert(keys, request.salt, *request.pages, passed);
+  if (host_ != nullptr) host_->store(keys, request.salt, *request.pages, passed);
 }
 
 }  // namespace mimo

@@ -11,6 +11,8 @@
 //  - Order is by priority, then arrival. A short prompt may pass a long one that does not fit into the step; a
 //    request that was passed over kPatience times is not passed again.
 //  - A request whose prompt begins with what a running request is computing right now waits for it.
+//  - A prefix that host memory has is brought back while others run; the request counts as running meanwhile, and
+//    it is the first to give its pages back.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/host_tier.h"
 #include "cache/page_pool.h"
 #include "cache/prefix_tree.h"
 #include "cache/sequence_pages.h"
@@ -55,12 +58,17 @@ struct ScheduledRequest {
   std::string salt;
   int priority = 0;
   bool reuse = true;               // may begin on cached pages
+  bool restorable = true;          // false: what host memory had of it turned out to be of no use
   std::vector<ReusePoint> points;  // where other prompts are likely to branch off, by position
 
   std::optional<SequencePages> pages;                 // while it runs
+  std::shared_ptr<HostRestore> restore;               // its prefix, on its way from host memory
   std::shared_ptr<const CacheAttachment> attachment;  // of the cached prefix it began on; may be null
+  // To be kept at the last page boundary when it ends; may be null.
+  std::shared_ptr<const CacheAttachment> end_attachment;
   bool prefilling = true;
-  std::int64_t cached = 0;  // tokens of the prompt that were cached at its first admission
+  std::int64_t cached = 0;       // tokens of the prompt that were cached at its first admission
+  std::int64_t cached_host = 0;  // part of them that came back from host memory
   bool admitted_before = false;
   int passed = 0;           // times that a later request was served instead
   std::uint64_t order = 0;  // of arrival
@@ -72,10 +80,10 @@ struct ScheduledRequest {
 
 class Scheduler {
  public:
-  // Pools, and the tree if there is one, must outlive it. `options.max_running` is lowered to what the window
-  // pool holds; pools that hold no request at all are kInvalidArgument with advice.
+  // Pools, and the tree and the host tier if there are any, must outlive it. `options.max_running` is lowered to
+  // what the window pool holds; pools that hold no request at all are kInvalidArgument with advice.
   static Result<Scheduler> make(const SchedulerOptions& options, PagePool& full, PagePool& window,
-                                PrefixTree* tree);
+                                PrefixTree* tree, HostTier* host = nullptr);
 
   // Window pages that `running` requests need at worst.
   static std::int64_t window_pages(const SchedulerOptions& options, int running);
@@ -104,25 +112,36 @@ class Scheduler {
   // Null: not known.
   ScheduledRequest* find(RequestId id);
 
-  std::int64_t running() const { return std::ssize(running_); }
+  // With those whose prefix is on its way from host memory.
+  std::int64_t running() const { return std::ssize(running_) + std::ssize(restoring_); }
   std::int64_t waiting() const { return std::ssize(queue_); }
-  bool idle() const { return running_.empty() && queue_.empty(); }
+  bool idle() const { return running_.empty() && restoring_.empty() && queue_.empty(); }
   std::int64_t retractions() const { return retractions_; }
   double answer_ratio() const { return ratio_; }
   // When the queue is full: the waiting request that has to make way for one of `priority`, if there is one.
   std::optional<RequestId> full_queue_victim(int priority) const;
 
  private:
-  Scheduler(const SchedulerOptions& options, PagePool& full, PagePool& window, PrefixTree* tree);
+  Scheduler(const SchedulerOptions& options, PagePool& full, PagePool& window, PrefixTree* tree,
+            HostTier* host);
 
   void admit();
   void order_queue_by_prefix();
   static void add_point(ScheduledRequest& request, std::int64_t position);
   bool try_admit(ScheduledRequest& request);
+  void begin(ScheduledRequest& request, SequencePages&& pages, std::int64_t from_host);
+  bool start_restore(ScheduledRequest& request, const PrefixMatch& match);
+  void settle_restores();
+  void give_up_restore();
   bool preempt_for(const ScheduledRequest& request);
   bool waits_for_prefix(ScheduledRequest& request);
   void hold(HoldReason reason);
-  bool make_room();
+  struct Need {
+    std::int64_t full = 0;
+    std::int64_t window = 0;
+  };
+  Need blocks() const;
+  void make_room_for_blocks();
   bool free_pages(std::int64_t full, std::int64_t window);
   void retract(std::size_t index);
   std::size_t victim() const;
@@ -138,9 +157,11 @@ class Scheduler {
   PagePool* full_;
   PagePool* window_;
   PrefixTree* tree_;  // null: nothing is shared
+  HostTier* host_;    // null: what is evicted is gone
   std::unordered_map<RequestId, std::unique_ptr<ScheduledRequest>> requests_;
   std::deque<ScheduledRequest*> queue_;     // by urgency
   std::vector<ScheduledRequest*> running_;  // by admission
+  std::vector<ScheduledRequest*> restoring_;
   std::vector<ScheduledRequest*> decoding_;
   StepPlan plan_;
   double ratio_ = 0;

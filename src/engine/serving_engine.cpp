@@ -115,6 +115,7 @@ void ServingEngine::loop(const std::stop_token& stop) {
     for (Command& command : commands) run(command);
     commands.clear();
     if (!step()) break;
+    if (core_->idle() && posted_ == 0) core_->settle();
     publish();
   }
   dead_ = true;
@@ -183,6 +184,7 @@ void ServingEngine::publish() {
   times_ = core_->times();
   speculation_ = core_->speculation();
   if (core_->prefix_tree() != nullptr) prefix_cache_ = core_->prefix_tree()->stats();
+  if (core_->host_tier() != nullptr) host_tier_ = core_->host_tier()->stats();
 }
 
 EngineStatus ServingEngine::status() const {
@@ -212,6 +214,11 @@ SpeculationStats ServingEngine::speculation() const {
 PrefixCacheStats ServingEngine::prefix_cache() const {
   const std::scoped_lock lock(mutex_);
   return prefix_cache_;
+}
+
+HostTierStats ServingEngine::host_tier() const {
+  const std::scoped_lock lock(mutex_);
+  return host_tier_;
 }
 
 void ServingEngine::watch(const std::stop_token& stop) {

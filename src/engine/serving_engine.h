@@ -52,6 +52,7 @@ class ServingEngine final : public EngineClient {
   EngineTimes times() const;
   SpeculationStats speculation() const;
   PrefixCacheStats prefix_cache() const;
+  HostTierStats host_tier() const;
 
   // For tests of health checks: the loop stands still for so long.
   void stall(std::chrono::duration<double> seconds);
@@ -109,6 +110,7 @@ class ServingEngine final : public EngineClient {
   EngineTimes times_;
   SpeculationStats speculation_;
   PrefixCacheStats prefix_cache_;
+  HostTierStats host_tier_;
 
   int failed_steps_ = 0;  // in a row
   std::jthread thread_;

@@ -42,6 +42,18 @@ std::unique_ptr<RequestDrafts> Speculation::open(std::size_t index, std::int64_t
   return request;
 }
 
+std::shared_ptr<const DraftTail> Speculation::save(const RequestDrafts& request,
+                                                   std::int64_t position) const {
+  if (!request.state || !request.pending.empty()) return nullptr;
+  return drafter_.save(*request.state, position);
+}
+
+void Speculation::restore(RequestDrafts& request, const DraftTail& tail, std::int64_t position) {
+  if (!request.state || request.first_needed > position) return;
+  drafter_.restore(*request.state, tail);
+  request.first_needed = position;
+}
+
 // Drafts for each request of the round, and whether drafts are to be expected in the next ones.
 int Speculation::choose_width(int decoding, int most) {
   most = std::min(most, drafter_.max_drafts());

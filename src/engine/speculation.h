@@ -79,6 +79,12 @@ class Speculation {
   // it runs without drafts. Speculation must outlive what it returns.
   std::unique_ptr<RequestDrafts> open(std::size_t index, std::int64_t prompt, std::int64_t most);
 
+  // What is worth keeping of the request behind its first `position` tokens; null: nothing, or not all before
+  // them has been shown to the drafter.
+  std::shared_ptr<const DraftTail> save(const RequestDrafts& request, std::int64_t position) const;
+  // A request that has just been opened and begins behind `position` cached tokens, with what was kept there.
+  void restore(RequestDrafts& request, const DraftTail& tail, std::int64_t position);
+
   // Fills `drafts` of every turn with at most `most` tokens, and so that a block never reaches beyond what its
   // request may emit. `decoding`: requests that decode in the step, with those that are not drafted for.
   void draft(std::span<const DraftTurn> turns, int decoding, int most);

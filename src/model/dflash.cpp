@@ -48,6 +48,29 @@ class DFlashDrafter::Ring final : public DraftState {
     if (first_ < 0 || position > end_ || skipped > 0) first_ = position + skipped;
     end_ = position + rows;
   }
+  // The newest positions before `position` that can be kept: observed, in the window, and still in the ring.
+  // Nothing: begin == end.
+  std::pair<std::int64_t, std::int64_t> kept(std::int64_t position, std::int64_t window) const {
+    if (first_ < 0 || position > end_ || position <= first_) return {position, position};
+    const std::int64_t size = owner_.options_.page_size;
+    const std::int64_t oldest = std::max(first_, position - window);
+    std::int64_t begin = position;
+    for (std::int64_t page = (position - 1) / size; page >= oldest / size; --page) {
+      if (table_[static_cast<std::size_t>(page)] < 0) break;
+      begin = std::max(oldest, page * size);
+    }
+    return {begin, position};
+  }
+  // A new ring begins with [begin, end), whose pages are then written.
+  void begin_with(std::int64_t begin, std::int64_t end) {
+    reach(begin, end);
+    first_ = begin;
+    end_ = end;
+  }
+  std::int32_t page_at(std::int64_t position) const {
+    return table_[static_cast<std::size_t>(position / owner_.options_.page_size)];
+  }
+
   bool observed_to(std::int64_t position) const { return first_ < 0 || end_ == position; }
 
  private:
@@ -57,6 +80,22 @@ class DFlashDrafter::Ring final : public DraftState {
   std::vector<std::int32_t> table_;  // by position / page size; -1: no longer or not yet there
   std::int64_t first_ = -1;          // oldest position from which on all were stored; -1: none yet
   std::int64_t end_ = 0;             // one past the newest observed position
+};
+
+// Whole pages, those of all layers one after another.
+class DFlashDrafter::Tail final : public DraftTail {
+ public:
+  Tail(std::int64_t begin, std::int64_t end, std::size_t bytes) : begin_(begin), end_(end), pages_(bytes) {}
+  std::size_t bytes() const override { return pages_.size(); }
+  std::int64_t begin() const { return begin_; }
+  std::int64_t end() const { return end_; }
+  std::vector<std::byte>& pages() { return pages_; }
+  const std::vector<std::byte>& pages() const { return pages_; }
+
+ private:
+  std::int64_t begin_;
+  std::int64_t end_;
+  std::vector<std::byte> pages_;
 };
 
 DFlashDrafter::DFlashDrafter(const TargetModel& target, Ops& ops, DFlashConfig config, const Options& options)
@@ -191,6 +230,51 @@ Result<std::unique_ptr<DraftState>> DFlashDrafter::open(std::int64_t max_tokens)
     }
   }
   return std::make_unique<Ring>(*this, std::move(pages), max_tokens + config_.block);
+}
+
+std::size_t DFlashDrafter::tail_bytes() const {
+  const int window = config_.widest_window();
+  if (window == 0) return 0;
+  const std::int64_t pages = window / options_.page_size + 2;
+  std::size_t page_bytes = 0;
+  for (const Layer& layer : layers_) page_bytes += layer.kv->page_bytes();
+  return static_cast<std::size_t>(pages) * page_bytes;
+}
+
+std::shared_ptr<const DraftTail> DFlashDrafter::save(const DraftState& state, std::int64_t position) const {
+  const int window = config_.widest_window();
+  if (window == 0) return nullptr;  // a tail would be the whole context
+  const auto& ring = dynamic_cast<const Ring&>(state);
+  const auto [begin, end] = ring.kept(position, window);
+  if (begin == end) return nullptr;
+  const std::int64_t size = options_.page_size;
+  const auto count = static_cast<std::size_t>((end - 1) / size - begin / size + 1);
+  std::size_t page_bytes = 0;
+  for (const Layer& layer : layers_) page_bytes += layer.kv->page_bytes();
+  auto tail = std::make_shared<Tail>(begin, end, count * page_bytes);
+  std::span<std::byte> out = tail->pages();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int32_t page = ring.page_at(begin + static_cast<std::int64_t>(i) * size);
+    for (const Layer& layer : layers_) {
+      layer.kv->read_page(page, out.first(layer.kv->page_bytes()));
+      out = out.subspan(layer.kv->page_bytes());
+    }
+  }
+  return tail;
+}
+
+void DFlashDrafter::restore(DraftState& state, const DraftTail& tail) {
+  auto& ring = dynamic_cast<Ring&>(state);
+  const auto& from = dynamic_cast<const Tail&>(tail);
+  ring.begin_with(from.begin(), from.end());
+  const std::int64_t size = options_.page_size;
+  std::span<const std::byte> in = from.pages();
+  for (std::int64_t at = from.begin() / size * size; at < from.end(); at += size) {
+    for (Layer& layer : layers_) {
+      layer.kv->write_page(ring.page_at(at), in.first(layer.kv->page_bytes()));
+      in = in.subspan(layer.kv->page_bytes());
+    }
+  }
 }
 
 AttentionSpec DFlashDrafter::attention_spec(int layer) const {

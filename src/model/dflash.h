@@ -7,7 +7,8 @@
 // own full layers (20,480 bytes a token against 23,040 of V2.6-Flash in BF16) for positions that no draft reads
 // again: with a window of 1,024 a ring is 21 MiB a request and does not grow, while the aliased rows of one
 // 128K-token request are 2.5 GiB. What the ring gives up is that a request admitted on a cached prefix starts
-// without context; it drafts from the positions it has seen (SequenceRows::first_key) until the window is full.
+// without context, unless the tail of it was kept beside the reuse point (save, restore); it drafts from the
+// positions it has seen (SequenceRows::first_key) until the window is full.
 //
 // The block's own keys and values are written behind the context, at positions L .. L + B - 1, and overwritten
 // when those positions are committed or drafted again: no row reads at or past the committed length but in the
@@ -60,6 +61,9 @@ class DFlashDrafter final : public Drafter {
   std::span<const int> taps() const override { return taps_; }
   std::int64_t first_needed(std::int64_t prompt_tokens) const override;
   Result<std::unique_ptr<DraftState>> open(std::int64_t max_tokens) override;
+  std::shared_ptr<const DraftTail> save(const DraftState& state, std::int64_t position) const override;
+  void restore(DraftState& state, const DraftTail& tail) override;
+  std::size_t tail_bytes() const override;
   void observe(std::span<const DraftObservation> observations, std::span<const float> taps) override;
   void draft(std::span<DraftRequest> requests) override;
 
@@ -69,6 +73,7 @@ class DFlashDrafter final : public Drafter {
 
  private:
   class Ring;
+  class Tail;
   struct Layer {
     std::vector<float> input_norm;
     std::vector<float> post_norm;

@@ -24,6 +24,17 @@ class DraftState {
   virtual ~DraftState() = default;
 };
 
+// A part of a DraftState that is worth keeping after its request: what a later request with the same beginning
+// needs to draft well from its first token on.
+class DraftTail {
+ public:
+  DraftTail() = default;
+  DraftTail(const DraftTail&) = delete;
+  DraftTail& operator=(const DraftTail&) = delete;
+  virtual ~DraftTail() = default;
+  virtual std::size_t bytes() const = 0;
+};
+
 // Consecutive rows of one request that the target has run and that are committed: positions [position, position +
 // rows). Positions come in order and none twice. Where some were left out, the drafter forgets what is before them
 // and goes on with what follows.
@@ -65,6 +76,16 @@ class Drafter {
 
   // The state of a new request. `max_tokens`: positions it will ever hold. Fails when memory cannot be had.
   virtual Result<std::unique_ptr<DraftState>> open(std::int64_t max_tokens) = 0;
+
+  // What is needed to draft behind the first `position` tokens of a request that has observed them; null: nothing
+  // of use is left, or this drafter keeps none.
+  virtual std::shared_ptr<const DraftTail> save(const DraftState& /*state*/,
+                                                std::int64_t /*position*/) const {
+    return nullptr;
+  }
+  // Gives a new state what save() has taken from another one at `position`, where observation then begins.
+  virtual void restore(DraftState& /*state*/, const DraftTail& /*tail*/) {}
+  virtual std::size_t tail_bytes() const { return 0; }  // of one tail, at most
 
   // taps [rows, taps().size() * hidden]: for each row the tapped states side by side, in the order of taps().
   // Rows that no observation names may hold anything. At most one observation of a state in a call.

@@ -10,6 +10,20 @@
 #include "model/rotation.h"
 
 namespace mimo {
+
+// The newest hidden states before a position, and their tokens. The heads' keys and values are made again from
+// these, as at the end of a prompt.
+class MtpDrafter::Tail final : public DraftTail {
+ public:
+  std::size_t bytes() const override {
+    return hidden.size() * sizeof(float) + tokens.size() * sizeof(std::int32_t);
+  }
+
+  std::int64_t begin = 0;
+  std::vector<float> hidden;         // [rows, hidden]
+  std::vector<std::int32_t> tokens;  // [rows]
+};
+
 // The newest hidden states and tokens of one request, and its ring of pages.
 class MtpDrafter::State final : public DraftState {
  public:
@@ -51,6 +65,26 @@ class MtpDrafter::State final : public DraftState {
     const std::int64_t oldest = std::max(first_, next_ - owner_.window_);
     return std::min(std::max(oldest, done_[static_cast<std::size_t>(index)]), next_ - 1);
   }
+  std::shared_ptr<const Tail> tail(std::int64_t position) const {
+    const std::int64_t begin = std::max(first_, next_ - owner_.window_);
+    if (next_ < 0 || position > next_ || position <= begin) return nullptr;
+    auto tail = std::make_shared<Tail>();
+    tail->begin = begin;
+    const std::size_t width = hidden_.size() / static_cast<std::size_t>(owner_.window_);
+    for (std::int64_t at = begin; at < position; ++at) {
+      const float* row = hidden(at, width);
+      tail->hidden.insert(tail->hidden.end(), row, row + width);
+      tail->tokens.push_back(token(at));
+    }
+    return tail;
+  }
+  // A new state begins with the rows of a tail; the token behind them comes with the next observation.
+  void begin_with(const Tail& tail) {
+    std::vector<std::int32_t> tokens = tail.tokens;
+    tokens.push_back(0);
+    add(tail.begin, tail.hidden, tokens);
+  }
+
   // Head `index` has run up to the anchor: its newest `index` rows had drafts for tokens.
   void ran(int index) { done_[static_cast<std::size_t>(index)] = std::max(first_, next_ - index); }
 
@@ -192,6 +226,19 @@ Result<std::unique_ptr<DraftState>> MtpDrafter::open(std::int64_t /*max_tokens*/
     }
   }
   return std::make_unique<State>(*this, std::move(pages));
+}
+
+std::size_t MtpDrafter::tail_bytes() const {
+  const auto row = static_cast<std::size_t>(target_.config().hidden) * sizeof(float) + sizeof(std::int32_t);
+  return static_cast<std::size_t>(window_) * row;
+}
+
+std::shared_ptr<const DraftTail> MtpDrafter::save(const DraftState& state, std::int64_t position) const {
+  return dynamic_cast<const State&>(state).tail(position);
+}
+
+void MtpDrafter::restore(DraftState& state, const DraftTail& tail) {
+  dynamic_cast<State&>(state).begin_with(dynamic_cast<const Tail&>(tail));
 }
 
 void MtpDrafter::observe(std::span<const DraftObservation> observations, std::span<const float> taps) {

@@ -50,11 +50,15 @@ class MtpDrafter final : public Drafter {
   std::span<const int> taps() const override { return {&tap_, 1}; }
   std::int64_t first_needed(std::int64_t prompt_tokens) const override;
   Result<std::unique_ptr<DraftState>> open(std::int64_t max_tokens) override;
+  std::shared_ptr<const DraftTail> save(const DraftState& state, std::int64_t position) const override;
+  void restore(DraftState& state, const DraftTail& tail) override;
+  std::size_t tail_bytes() const override;
   void observe(std::span<const DraftObservation> observations, std::span<const float> taps) override;
   void draft(std::span<DraftRequest> requests) override;
 
  private:
   class State;
+  class Tail;
   struct Head {
     std::vector<float> embed_norm;
     std::vector<float> hidden_norm;

@@ -167,6 +167,21 @@ std::string Metrics::text(const EngineFigures& engine) const {
              "Tokens in the host tier.", number(status.host_used));
   page.value({"mimo:host_total_tokens", "sglang:hicache_host_total_tokens"}, "gauge",
              "Tokens the host tier can hold.", number(status.host_total));
+  page.value({"mimo:host_restores_total"}, "counter", "Prefixes that came back from host memory.",
+             number(engine.host_tier.restores));
+  page.value({"mimo:host_restored_tokens_total", "vllm:external_prefix_cache_hits_total"}, "counter",
+             "Tokens that came back from host memory.", number(engine.host_tier.restored_tokens));
+  page.value({"mimo:host_failed_restores_total"}, "counter",
+             "Restores whose pages were not what they should be; they were computed again.",
+             number(engine.host_tier.failed_restores));
+  page.value({"mimo:host_stored_full_pages_total"}, "counter", "Full pages copied to host memory.",
+             number(engine.host_tier.stored_full));
+  page.value({"mimo:host_stored_window_pages_total"}, "counter", "Window pages copied to host memory.",
+             number(engine.host_tier.stored_window));
+  page.value({"mimo:host_evicted_full_pages_total"}, "counter", "Full pages that host memory gave up.",
+             number(engine.host_tier.evicted_full));
+  page.value({"mimo:host_evicted_windows_total"}, "counter", "Windows that host memory gave up.",
+             number(engine.host_tier.evicted_records));
   page.value(
       {"mimo:num_preemptions_total", "vllm:num_preemptions_total", "sglang:num_retracted_requests_total"},
       "counter", "Requests sent back to the queue for want of pages.", number(status.retractions));

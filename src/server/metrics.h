@@ -44,6 +44,7 @@ struct EngineFigures {
   EngineTimes times;
   SpeculationStats speculation;
   PrefixCacheStats prefix_cache;
+  HostTierStats host_tier = {};
 };
 
 class Metrics {

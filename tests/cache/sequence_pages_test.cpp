@@ -209,6 +209,29 @@ TEST(SequencePages, KeepBehindSparesPages) {
   }
 }
 
+TEST(SequencePages, TheEvictionIntervalFreesInPortions) {
+  for (const int page_size : {1, 16, 64}) {
+    Pools pools(2000);
+    SequencePages pages({page_size, 128, 100}, pools.full, pools.window);
+    std::int64_t kept = 0;
+    int portions = 0;
+    for (int i = 0; i < 200; ++i) {
+      ASSERT_TRUE(pages.extend(7));
+      pages.commit(7);
+      std::int64_t first = 0;
+      while (pages.window_pages()[static_cast<std::size_t>(first)] < 0) ++first;
+      ASSERT_LE(first * page_size, std::max<std::int64_t>(0, pages.length() - 127));
+      ASSERT_GT(first * page_size, pages.length() - 127 - 100 - page_size)
+          << "more is kept than the interval";
+      if (first == kept) continue;
+      EXPECT_GE((first - kept) * page_size, 100);
+      kept = first;
+      ++portions;
+    }
+    EXPECT_GE(portions, 8);
+  }
+}
+
 TEST(SequencePages, AdvanceKeepsWhatTrimLetsGo) {
   Pools pools(100);
   SequencePages pages({16, 128}, pools.full, pools.window);

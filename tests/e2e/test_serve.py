@@ -288,6 +288,42 @@ def test_c41_turns_reuse_the_cache_with_the_drafter_on_and_answer_as_without(mim
     assert warm == cold and again == cold
 
 
+def test_evicted_conversations_come_back_from_host_memory(mimo, tmp_path):
+    """Four conversations in a pool for one: with a host tier their second turns are not computed again, and the
+    answers are those of a server without a cache."""
+    def first(i):
+        return [{"role": "user", "content": f"Story {i}. " + f"Tom has {i + 3} feathers and Ann has {2 * i + 5}. " * 18}]
+
+    def turns(server):
+        answers, host = [], 0
+        said = {}
+        for i in range(4):
+            status, _, reply = server.post("/v1/chat/completions", messages=first(i), temperature=0, max_tokens=24)
+            assert status == 200, reply
+            said[i] = reply["choices"][0]["message"]["content"] or ""
+            answers.append(said[i])
+        for i in range(4):
+            more = first(i) + [{"role": "assistant", "content": said[i]}, {"role": "user", "content": "And in all?"}]
+            _, _, reply = server.post("/v1/chat/completions", messages=more, temperature=0, max_tokens=24)
+            answers.append(reply["choices"][0]["message"]["content"])
+            host += reply["usage"]["prompt_tokens_details"].get("cached_tokens_host", 0)
+        return answers, host
+
+    pool = ("--max-total-tokens", 640, "--page-size", 16, "--max-running-requests", 2, "--chunked-prefill-size", 128)
+    with serving(tmp_path, *pool, "--disable-radix-cache") as server:
+        expected, host = turns(server)
+        assert host == 0
+    with serving(tmp_path, *pool, "--host-kv-gb", 0.25, "--host-kv-min-tokens", 32) as server:
+        got, host = turns(server)
+        assert got == expected
+        assert host > 3 * 200
+        assert server.metric("mimo:host_restores_total") >= 3
+        assert server.metric("mimo:host_failed_restores_total") == 0
+        server.wait_for(server.idle)
+        assert server.request("POST", "/flush_cache")[0] == 200
+        assert server.metric("mimo:host_used_tokens") == 0
+
+
 def test_c24_logit_bias_and_min_tokens_hold_with_drafts(server):
     body = {"prompt": "The", "temperature": 0, "max_tokens": 30, "ignore_eos": True, "return_token_ids": True}
     _, _, free = server.post("/v1/completions", **body)

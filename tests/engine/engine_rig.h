@@ -48,6 +48,7 @@ struct RigOptions {
   std::int64_t tokens = 4096;     // of the full pool
   std::int64_t window_tails = 8;  // windows beyond what running requests need
   bool prefix_cache = true;
+  std::uint64_t host_bytes = 0;  // of the host tier
   Drafter* drafter = nullptr;
 };
 
@@ -65,6 +66,8 @@ class EngineRig {
     engine.window_pages = Scheduler::window_pages(engine.scheduler, options.max_running) +
                           options.window_tails * pages_for(window, options.page_size);
     engine.prefix_cache = options.prefix_cache;
+    engine.host_kv_bytes = options.host_bytes;
+    engine.host_kv_min_tokens = 32;
     engine.tokenizer = tiny().tokenizer.get();
     engine.drafter = options.drafter;
     engine.poison = true;
@@ -86,6 +89,7 @@ class EngineRig {
       core->step();
       if (i > 200000) throw std::runtime_error("the engine does not come to an end");
     }
+    core->settle();
   }
 
   // Nothing but the prefix cache holds a page.
@@ -97,6 +101,10 @@ class EngineRig {
     EXPECT_EQ(status.waiting, 0);
     if (core->prefix_tree() != nullptr) {
       const Status ok = core->prefix_tree()->verify();
+      EXPECT_TRUE(ok) << (ok ? "" : ok.error().message);
+    }
+    if (core->host_tier() != nullptr) {
+      const Status ok = core->host_tier()->verify();
       EXPECT_TRUE(ok) << (ok ? "" : ok.error().message);
     }
   }

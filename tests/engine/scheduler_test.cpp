@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 
+#include "cache/manual_mover.h"
 #include "cache/page_audit.h"
 
 namespace mimo {
@@ -20,13 +21,26 @@ struct Load {
 // Scheduler, pools and tree, and what a step needs from outside.
 class Simulation {
  public:
-  Simulation(SchedulerOptions options, std::int64_t full_tokens, std::int64_t window_tails, bool cache = true)
+  Simulation(SchedulerOptions options, std::int64_t full_tokens, std::int64_t window_tails, bool cache = true,
+             std::int64_t host_tokens = 0)
       : options_(options),
         full("full", pages_for(full_tokens, options.layout.page_size)),
         window("window", Scheduler::window_pages(options, options.max_running) +
                              window_tails * pages_for(options.layout.window, options.layout.page_size)),
         tree(options.layout, full, window) {
-    Result<Scheduler> made = Scheduler::make(options, full, window, cache ? &tree : nullptr);
+    if (host_tokens > 0) {
+      HostTierSize size;
+      size.full_slots = pages_for(host_tokens, options.layout.page_size);
+      size.window_records = std::max<std::int64_t>(1, size.full_slots / 8);
+      full_kv.emplace(full.capacity(), options.layout.page_size);
+      window_kv.emplace(window.capacity(), options.layout.page_size);
+      mover.emplace(*full_kv, *window_kv, size.full_slots,
+                    size.window_records * window_record_pages(options.layout));
+      host.emplace(options.layout, full, window, tree, *mover,
+                   HostTier::Options{.size = size, .min_restore_tokens = 32});
+    }
+    Result<Scheduler> made =
+        Scheduler::make(options, full, window, cache ? &tree : nullptr, host ? &*host : nullptr);
     if (!made) throw std::runtime_error(made.error().message);
     scheduler.emplace(std::move(*made));
   }
@@ -44,6 +58,7 @@ class Simulation {
 
   // One step; drafts are accepted at random.
   void step(std::mt19937& random) {
+    if (mover) mover->step(static_cast<std::int64_t>(random() % 12));
     scheduler->prepare();
     const auto decoding = static_cast<int>(scheduler->decoding().size());
     std::vector<int> drafts;
@@ -91,12 +106,22 @@ class Simulation {
     for (const auto& [id, load] : loads) {
       const ScheduledRequest* request = scheduler->find(id);
       if (request != nullptr && request->pages) audit.add(*request->pages);
+      if (request != nullptr && request->restore && request->restore->state() == HostRestore::State::kReady) {
+        audit.add(*request->restore->pages());
+      }
+    }
+    if (host) {
+      host->add_users(audit);
+      const Status ok = host->verify();
+      ASSERT_TRUE(ok) << ok.error().message;
     }
     const Status pages = audit.check();
     ASSERT_TRUE(pages) << pages.error().message;
   }
 
   void expect_balance() {
+    while (host && host->wait()) {
+    }
     EXPECT_EQ(full.owned_pages(), 0);
     EXPECT_EQ(window.owned_pages(), 0);
     const Status ok = tree.verify();
@@ -107,6 +132,10 @@ class Simulation {
   PagePool full;
   PagePool window;
   PrefixTree tree;
+  std::optional<mimo::testing::FakeKv> full_kv;
+  std::optional<mimo::testing::FakeKv> window_kv;
+  std::optional<mimo::testing::ManualMover> mover;
+  std::optional<HostTier> host;
   std::optional<Scheduler> scheduler;
   std::map<RequestId, Load> loads;
   std::vector<RequestId> admitted;
@@ -124,10 +153,12 @@ std::vector<std::int32_t> tokens_of(std::mt19937& random, std::int64_t count, un
 
 TEST(Scheduler, RandomLoadsEndAndLeaveNothingBehind) {
   std::int64_t retractions = 0;
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  std::int64_t restores = 0;
+  for (unsigned seed = 0; seed < 120; ++seed) {
     std::mt19937 random(seed);
     SchedulerOptions options;
-    options.layout = {std::vector<int>{1, 16, 64, 128}[seed % 4], 128};
+    options.layout = {std::vector<int>{1, 16, 64, 128}[seed % 4], 128,
+                      std::vector<int>{0, 0, 100}[seed / 4 % 3]};
     options.rows = std::vector<int>{32, 100, 256}[seed % 3];
     options.max_running = 1 + static_cast<int>(random() % 8);
     options.max_queued = 1000;
@@ -136,7 +167,8 @@ TEST(Scheduler, RandomLoadsEndAndLeaveNothingBehind) {
     options.longest_prefix_first = seed % 7 == 0;
     options.conservativeness = seed % 2 == 0 ? 1.0 : 0.05;
     const std::int64_t pool = 600 + static_cast<std::int64_t>(random() % 1500);
-    Simulation run(options, pool, static_cast<std::int64_t>(random() % 6), seed % 6 != 1);
+    Simulation run(options, pool, static_cast<std::int64_t>(random() % 6), seed % 6 != 1,
+                   seed < 60 || seed % 6 == 1 ? 0 : 300 + static_cast<std::int64_t>(random() % 8000));
     const std::int64_t longest = run.scheduler->longest_request();
     RequestId next = 1;
     int aborted = 0;
@@ -162,8 +194,10 @@ TEST(Scheduler, RandomLoadsEndAndLeaveNothingBehind) {
     EXPECT_EQ(std::ssize(run.ended) + aborted, 40);
     retractions += run.scheduler->retractions();
     run.expect_balance();
+    if (run.host) restores += run.host->stats().restores;
   }
   EXPECT_GT(retractions, 0);
+  EXPECT_GT(restores, 0);
 }
 
 SchedulerOptions small() {

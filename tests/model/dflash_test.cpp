@@ -357,6 +357,48 @@ TEST(DFlash, NonFiniteContextFailsItsRequestOnly) {
   }
 }
 
+// A tail taken at any position is as good as having observed everything before it; a new state goes on from there.
+TEST(DFlash, ATailIsAsGoodAsTheContext) {
+  for (const int page_size : {1, 5, 16, 64}) {
+    const TinyDrafter tiny{DrafterShape{}};
+    DFlashRig rig(exact_cpu(), tiny,
+                  {.max_requests = 2, .page_size = page_size, .kv = KvDType::kF32, .poison = true});
+    const std::vector<float> taps = random_taps(5, 150 * rig.tap_width());
+    for (const std::int64_t position : {1, 7, 39, 40, 41, 64, 100, 128}) {
+      const std::unique_ptr<DraftState> all = rig.open();
+      rig.observe(*all, taps, 0, position + 3, 4);  // the drafter has gone a little further
+      const std::shared_ptr<const DraftTail> tail = rig.drafter().save(*all, position);
+      ASSERT_NE(tail, nullptr) << "page " << page_size << ", position " << position;
+      EXPECT_LE(tail->bytes(), rig.drafter().tail_bytes());
+      const std::unique_ptr<DraftState> resumed = rig.open();
+      rig.drafter().restore(*resumed, *tail);
+      rig.observe(*resumed, taps, position, position + 3);
+      EXPECT_TRUE(
+          same_bits(rig.block(*resumed, kAnchor, position + 3), rig.block(*all, kAnchor, position + 3)))
+          << "page " << page_size << ", position " << position;
+      rig.observe(*all, taps, position + 3, 140);
+      rig.observe(*resumed, taps, position + 3, 140);
+      EXPECT_TRUE(same_bits(rig.block(*resumed, kAnchor, 140), rig.block(*all, kAnchor, 140)));
+      // What is no longer in the ring, or was never observed, is not handed out.
+      EXPECT_EQ(rig.drafter().save(*all, 141), nullptr);
+      if (position + 60 < 140 && page_size < 16) {
+        EXPECT_EQ(rig.drafter().save(*all, position), nullptr);
+      }
+    }
+    const std::unique_ptr<DraftState> fresh = rig.open();
+    EXPECT_EQ(rig.drafter().save(*fresh, 5), nullptr);
+  }
+}
+
+TEST(DFlash, ADrafterWithoutAWindowKeepsNoTails) {
+  const TinyDrafter tiny{DrafterShape{.rotary_factor = 1.0, .window = 0, .sinks = false}};
+  DFlashRig rig(exact_cpu(), tiny, {.kv = KvDType::kF32});
+  const std::unique_ptr<DraftState> state = rig.open();
+  rig.observe(*state, random_taps(5, 20 * rig.tap_width()), 0, 20);
+  EXPECT_EQ(rig.drafter().save(*state, 16), nullptr);
+  EXPECT_EQ(rig.drafter().tail_bytes(), 0u);
+}
+
 // C32: who had the pages before does not matter. Also context that begins in the middle (a cached prefix that
 // was never observed).
 TEST(DFlash, PagesOfAnEarlierRequestDoNotMatter) {

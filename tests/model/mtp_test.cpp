@@ -265,6 +265,51 @@ TEST(Mtp, ASlotIsCleanForTheNextRequest) {
   EXPECT_EQ(drafts_of(*used.drafter), drafts_of(*fresh.drafter));
 }
 
+// A request that begins on a tail drafts like one that has observed those rows itself, whatever follows them.
+TEST(Mtp, ATailIsAsGoodAsTheContext) {
+  for (const int page : {1, 4, 64}) {
+    World world(make_reference_ops(),
+                {.max_requests = 2, .page_size = page, .kv = KvDType::kF32, .poison = true});
+    const PlainMtp plain(*world.source);
+    const auto hidden = static_cast<std::size_t>(world.target->config().hidden);
+    for (const std::size_t cut : {1u, 7u, 30u, 58u}) {
+      Sequence earlier(5, 140, hidden);
+      earlier.prefill(*world.drafter, static_cast<int>(cut), 7);
+      earlier.observe(*world.drafter, 2);
+      const auto tail = world.drafter->save(*earlier.state, static_cast<std::int64_t>(cut));
+      ASSERT_NE(tail, nullptr);
+      EXPECT_LE(tail->bytes(), world.drafter->tail_bytes());
+      EXPECT_EQ(world.drafter->save(*earlier.state, static_cast<std::int64_t>(cut) + 3), nullptr);
+
+      Sequence later(5, 140, hidden);
+      const Sequence other(6, 140, hidden);
+      std::copy(other.tokens.begin() + static_cast<std::ptrdiff_t>(cut), other.tokens.end(),
+                later.tokens.begin() + static_cast<std::ptrdiff_t>(cut));
+      std::copy(other.g.begin() + static_cast<std::ptrdiff_t>(cut), other.g.end(),
+                later.g.begin() + static_cast<std::ptrdiff_t>(cut));
+      later.state = world.drafter->open(140).value();
+      world.drafter->restore(*later.state, *tail);
+      const int kept = static_cast<int>(cut) + 2 - kWindow;
+      later.first = static_cast<std::size_t>(std::max(kept, 0));
+      later.at = cut;
+      for (int round = 0; round < 12; ++round) {
+        later.observe(*world.drafter, 1 + round % 4, round % 2);
+        DraftRequest request = later.ask(kHeads);
+        world.drafter->draft({&request, 1});
+        ASSERT_FALSE(request.failed);
+        const auto expected = plain.draft(later.g, later.tokens, later.at, later.first, kHeads);
+        for (std::size_t k = 0; k < expected.size(); ++k) {
+          ASSERT_EQ(later.drafts[k], expected[k].token)
+              << "page " << page << ", cut " << cut << ", round " << round << ", head " << k;
+        }
+      }
+    }
+    Sequence fresh(5, 140, hidden);
+    fresh.state = world.drafter->open(140).value();
+    EXPECT_EQ(world.drafter->save(*fresh.state, 1), nullptr);
+  }
+}
+
 // A state that is not finite switches off its own request and no other.
 TEST(Mtp, NumbersThatAreNotFiniteFailTheirRequestOnly) {
   World world(make_reference_ops(), {.max_requests = 2});
