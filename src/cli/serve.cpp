@@ -19,6 +19,7 @@
 #include "engine/serving_engine.h"
 #include "server/api_service.h"
 #include "server/http/http_server.h"
+#include "server/warm_up.h"
 
 namespace mimo {
 namespace {
@@ -126,24 +127,30 @@ class Serve {
 
   int run() {
     static const Signals signals;  // outlives the thread that waits
-    if (const Status ok = start(); !ok) return report_error(ok.error());
-    log_line(fmt::format("ready: {} (OpenAI and Anthropic APIs), model {}", http_->url(), names_.front()));
     std::thread([this] {
       signals.wait();
+      if (!ready_) {
+        log_line("stopped before the model was loaded");
+        std::_Exit(0);
+      }
       stopping_ = true;
       stopping_.notify_all();
       signals.wait();
       log_line("second signal: exit at once");
       std::_Exit(0);
     }).detach();
+    if (const Status ok = start(); !ok) return report_error(ok.error());
+    ready_ = true;
+    log_line(fmt::format("ready: {} (OpenAI and Anthropic APIs), model {}", http_->url(), names_.front()));
     stopping_.wait(false);
     return stop();
   }
 
  private:
   Status start();
-  Status start_http();
-  Status start_engine();
+  Status start_http(const ModelConfig& config);
+  Status start_engine(const ModelConfig& config);
+  Status start_answering();
   int stop();
 
   ServeOptions& options_;
@@ -156,6 +163,7 @@ class Serve {
   std::unique_ptr<ServingEngine> engine_;
   std::unique_ptr<ApiService> service_;
   std::unique_ptr<HttpServer> http_;
+  std::atomic<bool> ready_{false};
   std::atomic<bool> stopping_{false};
   std::atomic<bool> draining_{false};
 };
@@ -183,13 +191,17 @@ Status Serve::start() {
   } else {
     log_line("no chat template: /v1/completions only");
   }
-  if (const Status ok = start_engine(); !ok) return ok;
-  return start_http();
-}
-
-Status Serve::start_engine() {
   const Result<ModelConfig> config = read_config(options_.model);
   if (!config) return forward_error(config);
+  // First the port: clients and load balancers see that the server lives, and a taken port is known before
+  // minutes of loading.
+  if (const Status ok = start_http(*config); !ok) return ok;
+  log_line(fmt::format("listening: {}, 503 until the model is loaded", http_->url()));
+  if (const Status ok = start_engine(*config); !ok) return ok;
+  return start_answering();
+}
+
+Status Serve::start_engine(const ModelConfig& config) {
   options_.model.max_running = options_.max_running;
   options_.model.allowed_vocab = static_cast<int>(tokenizer_->vocab_size());
   Result<LoadedModel> loaded = load_model(options_.model);
@@ -197,7 +209,7 @@ Status Serve::start_engine() {
   loaded_.emplace(std::move(*loaded));
 
   EngineOptions engine;
-  engine.scheduler.layout = {options_.model.page_size, config->window.window, options_.eviction_interval};
+  engine.scheduler.layout = {options_.model.page_size, config.window.window, options_.eviction_interval};
   engine.scheduler.rows = options_.chunk;
   engine.scheduler.max_running = std::min(options_.max_running, options_.chunk);
   engine.scheduler.max_queued = options_.max_queued;
@@ -208,7 +220,7 @@ Status Serve::start_engine() {
   engine.scheduler.priorities = options_.priorities;
   engine.scheduler.low_values_first = options_.low_values_first;
   engine.scheduler.preemption_threshold = options_.preemption_threshold;
-  Result<KvPools> pools = plan_kv_pools(*config, options_, engine.scheduler, loaded_->kv_dtype);
+  Result<KvPools> pools = plan_kv_pools(config, options_, engine.scheduler, loaded_->kv_dtype);
   if (!pools) return forward_error(pools);
   pools_ = std::move(*pools);
   fmt::print(stderr, "{}", pools_.text);
@@ -245,7 +257,31 @@ Status Serve::start_engine() {
   return {};
 }
 
-Status Serve::start_http() {
+Status Serve::start_answering() {
+  if (options_.warm_up) {
+    // One chunk and a row more: both kinds of prompt steps run.
+    const Result<WarmUp> done = warm_up(*engine_, *tokenizer_, format_ ? &*format_ : nullptr,
+                                        {.prompt_tokens = std::int64_t{options_.chunk} + 1});
+    if (!done) return forward_error(done);
+    log_line(fmt::format("warm-up: {} tokens in {:.2f} s{}{}", done->tokens, done->seconds,
+                         done->cut ? ", cut: slow machine" : "",
+                         loaded_->drafter
+                             ? fmt::format(", accept length {:.2f}", done->speculation.accept_length())
+                             : std::string()));
+    if (const std::string warning = draft_warning(*done); !warning.empty()) log_line(warning);
+  }
+  ApiEngine engine;
+  engine.client = engine_.get();
+  engine.figures = [running = engine_.get()] {
+    return EngineFigures{running->status(), running->times(), running->speculation(),
+                         running->prefix_cache()};
+  };
+  engine.arguments = arguments(options_, pools_, *loaded_, keys_);
+  service_->serve(std::move(engine));
+  return {};
+}
+
+Status Serve::start_http(const ModelConfig& config) {
   Result<SamplingParams> params = default_params(options_);
   if (!params) return forward_error(params);
   Result<std::vector<std::string>> keys = api_keys(options_);
@@ -257,10 +293,9 @@ Status Serve::start_http() {
   api.context.vocab = static_cast<int>(tokenizer_->vocab_size());
   api.context.default_params = std::move(*params);
   api.context.enable_thinking = options_.enable_thinking;
-  api.card = {std::time(nullptr), names_.front(), pools_.max_model_len};
+  api.card = {std::time(nullptr), names_.front(), 0};
   api.model_path = names_.front();
   api.version = MIMO_VERSION;
-  api.arguments = arguments(options_, pools_, *loaded_, keys_);
   api.metrics_open = !options_.protect_metrics;
   if (options_.reasoning_field == "reasoning") api.reasoning_field = ReasoningField::kReasoning;
   if (options_.reasoning_field == "both") api.reasoning_field = ReasoningField::kBoth;
@@ -268,12 +303,8 @@ Status Serve::start_http() {
   api.timings = options_.timings;
   api.workers = options_.http_threads;
   if (options_.log_requests) api.log = log_line;
-  const auto figures = [engine = engine_.get()] {
-    return EngineFigures{engine->status(), engine->times(), engine->speculation(), engine->prefix_cache(),
-                         engine->host_tier()};
-  };
-  service_ = std::make_unique<ApiService>(*engine_, *tokenizer_, format_ ? &*format_ : nullptr,
-                                          loaded_->model->config().eos_token_ids, figures, std::move(api));
+  service_ = std::make_unique<ApiService>(*tokenizer_, format_ ? &*format_ : nullptr, config.eos_token_ids,
+                                          std::move(api));
 
   HttpServerOptions http;
   http.host = options_.host;
@@ -282,11 +313,11 @@ Status Serve::start_http() {
   http.api_keys = std::move(*keys);
   http.cors_origins = options_.cors_origins;
   http.unavailable = [this] {
-    return draining_ ? std::string("the server is shutting down") : std::string();
+    return draining_ ? std::string("the server is shutting down") : service_->unavailable();
   };
   http.problem = log_line;
-  http.cut = [engine = engine_.get()](const std::shared_ptr<Exchange>&) {
-    engine->fail_all({ErrorCode::kUnavailable, "the server is shutting down"});
+  http.cut = [this](const std::shared_ptr<Exchange>&) {  // only after the engine has started
+    engine_->fail_all({ErrorCode::kUnavailable, "the server is shutting down"});
   };
   Result<std::unique_ptr<HttpServer>> server = HttpServer::start(std::move(http), service_->routes());
   if (!server) return forward_error(server);

@@ -133,6 +133,10 @@ void add_scheduling_options(CLI::App& command, ServeOptions& options) {
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_flag("!--skip-server-warmup", options.warm_up,
+                "Ready without having answered: the first client meets what the warm-up would have")
+      ->group(group);
   command.add_flag("!--disable-log-requests", options.log_requests, "No line in the log for each request")
       ->group(group);
 }

@@ -53,6 +53,7 @@ struct ServeOptions {
   int eviction_interval = 0;  // tokens; 0: every page
   double watchdog_seconds = 300;
   bool log_requests = true;
+  bool warm_up = true;
 };
 
 // With groups and the names that SGLang and vLLM use.

@@ -37,12 +37,10 @@ ConstraintStart constraint_start(ThinkBlock block, const ControlTokens& control)
 
 }  // namespace
 
-ApiService::ApiService(EngineClient& engine, const Tokenizer& tokenizer, const ChatFormat* format,
-                       std::span<const int> eos_ids, Figures figures, ApiServiceOptions options)
-    : engine_(engine),
-      tokenizer_(tokenizer),
+ApiService::ApiService(const Tokenizer& tokenizer, const ChatFormat* format, std::span<const int> eos_ids,
+                       ApiServiceOptions options)
+    : tokenizer_(tokenizer),
       format_(format),
-      figures_(std::move(figures)),
       options_(std::move(options)),
       control_(control_tokens(tokenizer)),
       metrics_(options_.context.models.names.front()),
@@ -54,6 +52,14 @@ ApiService::ApiService(EngineClient& engine, const Tokenizer& tokenizer, const C
     if (tokenizer.is_special(token.id)) special_ids_.push_back(token.id);
   }
 }
+
+void ApiService::serve(ApiEngine engine) {
+  engine_ = std::move(engine);
+  options_.card.max_model_len = engine_.client->max_model_len();
+  serving_ = true;
+}
+
+std::string ApiService::unavailable() const { return serving_ ? std::string() : "the model is loading"; }
 
 std::vector<HttpRoute> ApiService::routes() {
   std::vector<HttpRoute> routes;
@@ -106,7 +112,7 @@ std::vector<HttpRoute> ApiService::routes() {
       [this](const ExchangePtr& exchange) {
         HttpResponse response;
         response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-        response.body = metrics_.text(figures_());
+        response.body = metrics_.text(serving_ ? engine_.figures() : EngineFigures{});
         exchange->respond(std::move(response));
       },
       options_.metrics_open ? Access::kOpen : Access::kKey, true);
@@ -114,13 +120,14 @@ std::vector<HttpRoute> ApiService::routes() {
     add("GET", path, [this](const ExchangePtr& exchange) { server_info(exchange); });
   }
   add("GET", "/get_model_info", [this](const ExchangePtr& exchange) {
-    respond_json(exchange, model_info_body({options_.model_path, options_.model_path, engine_.max_model_len(),
-                                            static_cast<std::int64_t>(tokenizer_.vocab_size())}));
+    respond_json(exchange,
+                 model_info_body({options_.model_path, options_.model_path, engine_.client->max_model_len(),
+                                  static_cast<std::int64_t>(tokenizer_.vocab_size())}));
   });
   for (const char* path : {"/flush_cache", "/reset_prefix_cache"}) {
     add("POST", path, [this](const ExchangePtr& exchange) {
       work_.post([this, exchange] {
-        const Status flushed = engine_.flush_cache();
+        const Status flushed = engine_.client->flush_cache();
         if (flushed) {
           respond_json(exchange, R"({"success":true})");
         } else {
@@ -205,7 +212,7 @@ void ApiService::prepare(const ExchangePtr& exchange, ApiRequest&& request, Cloc
     prompts.push_back(std::move(prompt->ids));
   }
   for (const TokenIds& prompt : prompts) {
-    const ApiResult<void> fits = check_context(request, std::ssize(prompt), engine_.max_model_len());
+    const ApiResult<void> fits = check_context(request, std::ssize(prompt), engine_.client->max_model_len());
     if (!fits) {
       refuse(exchange, request.route, fits.error());
       return;
@@ -288,7 +295,7 @@ void ApiService::run(const ExchangePtr& exchange, ApiRequest&& request, std::vec
   if (request.return_token_ids) setup.head.prompt_ids = prompts;
   setup.choices = std::ssize(choices);
   setup.control = control_;
-  setup.engine = &engine_;
+  setup.engine = engine_.client;
   setup.delivery = &delivery_;
   setup.metrics = &metrics_;
   setup.log = options_.log;
@@ -307,7 +314,7 @@ void ApiService::tokenize(const ExchangePtr& exchange) {
       parse_tokenize_request(exchange->request().body, options_.context);
   if (!request) return refuse(exchange, ApiRoute::kChat, request.error());
   TokenizeAnswer answer;
-  answer.max_model_len = engine_.max_model_len();
+  answer.max_model_len = engine_.client->max_model_len();
   if (request->text) {
     answer.tokens = tokenizer_.encode(*request->text, {.allow_added_tokens = true});
   } else {
@@ -341,7 +348,11 @@ void ApiService::count_tokens(const ExchangePtr& exchange) {
 }
 
 void ApiService::health(const ExchangePtr& exchange) const {
-  const EngineStatus status = engine_.status();
+  if (const std::string reason = unavailable(); !reason.empty()) {
+    exchange->respond(http_error(503, exchange->request().path, reason));
+    return;
+  }
+  const EngineStatus status = engine_.client->status();
   if (status.alive) {
     HttpResponse response;
     response.content_type = "text/plain";
@@ -354,13 +365,13 @@ void ApiService::health(const ExchangePtr& exchange) const {
 }
 
 void ApiService::server_info(const ExchangePtr& exchange) const {
-  const EngineFigures figures = figures_();
+  const EngineFigures figures = engine_.figures();
   ServerInfo info;
   info.version = options_.version;
   info.models = options_.context.models.names;
-  info.model = {options_.model_path, options_.model_path, engine_.max_model_len(),
+  info.model = {options_.model_path, options_.model_path, engine_.client->max_model_len(),
                 static_cast<std::int64_t>(tokenizer_.vocab_size())};
-  info.arguments = options_.arguments;
+  info.arguments = engine_.arguments;
   info.state = {{"running", figures.status.running},
                 {"waiting", figures.status.waiting},
                 {"full_tokens", figures.status.full.total},

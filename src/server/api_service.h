@@ -1,6 +1,8 @@
 // The routes of the API: from an HTTP request to engine requests, and what describes the server.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,10 +25,9 @@ namespace mimo {
 
 struct ApiServiceOptions {
   ApiContext context;
-  ModelCard card;
+  ModelCard card;          // max_model_len comes with the engine
   std::string model_path;  // as shown to clients
   std::string version;
-  json::object arguments;    // of the start, for /server_info; nothing secret
   bool metrics_open = true;  // /metrics needs no key
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
   bool strict_openai = false;
@@ -35,17 +36,26 @@ struct ApiServiceOptions {
   RequestLog log;   // one line a request; null: none
 };
 
+// What there is once the model is loaded.
+struct ApiEngine {
+  EngineClient* client = nullptr;
+  std::function<EngineFigures()> figures;  // at the time of a call
+  json::object arguments;                  // of the start, for /server_info; nothing secret
+};
+
 class ApiService {
  public:
-  // Figures of the engine at the time of a call.
-  using Figures = std::function<EngineFigures()>;
-
   // Everything must outlive the service. `format` null: the checkpoint has no chat template.
-  ApiService(EngineClient& engine, const Tokenizer& tokenizer, const ChatFormat* format,
-             std::span<const int> eos_ids, Figures figures, ApiServiceOptions options);
+  ApiService(const Tokenizer& tokenizer, const ChatFormat* format, std::span<const int> eos_ids,
+             ApiServiceOptions options);
 
   // To be served as long as the service lives.
   std::vector<HttpRoute> routes();
+
+  // From now on requests are answered. Once; the client must outlive the exchanges.
+  void serve(ApiEngine engine);
+  // Why requests cannot be answered yet, for HttpServerOptions::unavailable; empty: they can.
+  std::string unavailable() const;
 
  private:
   using ExchangePtr = std::shared_ptr<Exchange>;
@@ -67,10 +77,10 @@ class ApiService {
   void server_info(const ExchangePtr& exchange) const;
   void refuse(const ExchangePtr& exchange, ApiRoute route, const ApiError& error);
 
-  EngineClient& engine_;
   const Tokenizer& tokenizer_;
   const ChatFormat* format_;
-  Figures figures_;
+  std::atomic<bool> serving_{false};  // engine_ and the card are complete
+  ApiEngine engine_;
   ApiServiceOptions options_;
   ControlTokens control_;
   std::vector<std::int32_t> special_ids_;

@@ -55,18 +55,19 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(tmp_path, *flags, model=NANO):
+def serving(tmp_path, *flags, model=NANO, until="ready", environment=None):
+    """A server whose log has said `until`: "ready", or "listening" while the model is loaded."""
     log_path = tmp_path / "serve.log"
     with open(log_path, "wb") as log:
         process = subprocess.Popen([BINARY, "serve", model, "--port", "0", *map(str, flags)], stdin=subprocess.DEVNULL,
-                                   stdout=log, stderr=log, env={**os.environ, "MIMO_API_KEY": ""})
+                                   stdout=log, stderr=log, env={**os.environ, "MIMO_API_KEY": "", **(environment or {})})
     try:
         deadline = time.monotonic() + 60
-        while not (ready := re.search(r"ready: http://127\.0\.0\.1:(\d+)", log_path.read_text(errors="replace"))):
+        while not (said := re.search(until + r": http://127\.0\.0\.1:(\d+)", log_path.read_text(errors="replace"))):
             assert process.poll() is None, log_path.read_text(errors="replace")
-            assert time.monotonic() < deadline, "not ready in time"
-            time.sleep(0.05)
-        yield Server(process, int(ready[1]), log_path)
+            assert time.monotonic() < deadline, f"no '{until}' in time"
+            time.sleep(0.02)
+        yield Server(process, int(said[1]), log_path)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
