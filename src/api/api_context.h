@@ -53,6 +53,7 @@ struct ApiContext {
   SamplingParams default_params;        // from the checkpoint's generation_config
   std::optional<bool> enable_thinking;  // none: the chat template decides
   EffortBudgets effort_budgets;
+  bool priorities = false;           // the field priority counts; else only 0 is taken
   bool keep_billing_header = false;  // Anthropic clients: see messages_request.cpp
   ApiLimits limits;
 };

@@ -268,6 +268,12 @@ TokenIds read_ids(const json::array& list, std::string_view path, int vocab, Req
 
 ApiResult<ApiRequest> finish_request(ObjectReader& body, const ApiContext& context, ApiRequest request) {
   refuse_unsupported_fields(body, request.route);
+  if (request.priority != 0 && !context.priorities) {
+    body.problem("priority",
+                 fmt::format("got {}, but this server runs without --enable-priority-scheduling, so that "
+                             "only 0 is possible",
+                             request.priority));
+  }
   ignore_harmless_fields(body);
   if (!body.failed()) {
     if (const Status valid = validate(request.params, context.vocab); !valid) {

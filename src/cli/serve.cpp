@@ -165,7 +165,6 @@ class Serve {
   std::unique_ptr<HttpServer> http_;
   std::atomic<bool> ready_{false};
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> draining_{false};
 };
 
 Status Serve::start() {
@@ -273,10 +272,13 @@ Status Serve::start_answering() {
   ApiEngine engine;
   engine.client = engine_.get();
   engine.figures = [running = engine_.get()] {
-    return EngineFigures{running->status(), running->times(), running->speculation(),
-                         running->prefix_cache()};
+    return EngineFigures{running->status(), running->times(), running->speculation(), running->prefix_cache(),
+                         running->host_tier()};
   };
   engine.arguments = arguments(options_, pools_, *loaded_, keys_);
+  engine.stall = [running = engine_.get()](double seconds) {
+    running->stall(std::chrono::duration<double>(seconds));
+  };
   service_->serve(std::move(engine));
   return {};
 }
@@ -293,6 +295,7 @@ Status Serve::start_http(const ModelConfig& config) {
   api.context.vocab = static_cast<int>(tokenizer_->vocab_size());
   api.context.default_params = std::move(*params);
   api.context.enable_thinking = options_.enable_thinking;
+  api.context.priorities = options_.priorities;
   api.card = {std::time(nullptr), names_.front(), 0};
   api.model_path = names_.front();
   api.version = MIMO_VERSION;
@@ -301,6 +304,8 @@ Status Serve::start_http(const ModelConfig& config) {
   if (options_.reasoning_field == "both") api.reasoning_field = ReasoningField::kBoth;
   api.strict_openai = options_.strict_openai;
   api.timings = options_.timings;
+  api.stuck_seconds = options_.stuck_seconds;
+  api.debug_endpoints = options_.debug_endpoints;
   api.workers = options_.http_threads;
   if (options_.log_requests) api.log = log_line;
   service_ = std::make_unique<ApiService>(*tokenizer_, format_ ? &*format_ : nullptr, config.eos_token_ids,
@@ -312,9 +317,7 @@ Status Serve::start_http(const ModelConfig& config) {
   http.threads = options_.http_threads;
   http.api_keys = std::move(*keys);
   http.cors_origins = options_.cors_origins;
-  http.unavailable = [this] {
-    return draining_ ? std::string("the server is shutting down") : service_->unavailable();
-  };
+  http.unavailable = [this] { return service_->unavailable(); };
   http.problem = log_line;
   http.cut = [this](const std::shared_ptr<Exchange>&) {  // only after the engine has started
     engine_->fail_all({ErrorCode::kUnavailable, "the server is shutting down"});
@@ -326,7 +329,7 @@ Status Serve::start_http(const ModelConfig& config) {
 }
 
 int Serve::stop() {
-  draining_ = true;
+  service_->drain();
   log_line(fmt::format("shutting down: running answers have {} s", options_.shutdown_seconds));
   const std::size_t cut =
       http_->drain(std::chrono::milliseconds(static_cast<std::int64_t>(options_.shutdown_seconds * 1000)));

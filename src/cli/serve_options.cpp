@@ -134,6 +134,17 @@ void add_scheduling_options(CLI::App& command, ServeOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option(
+          "--health-timeout", options.stuck_seconds,
+          "Seconds without a finished step after which /health and new requests get 503, until one ends")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_flag("--enable-debug-endpoints", options.debug_endpoints,
+                "POST /debug/stall, for tests: the engine stands still")
+      ->group(group);
+  command
       .add_flag("!--skip-server-warmup", options.warm_up,
                 "Ready without having answered: the first client meets what the warm-up would have")
       ->group(group);

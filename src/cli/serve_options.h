@@ -54,6 +54,8 @@ struct ServeOptions {
   double watchdog_seconds = 300;
   bool log_requests = true;
   bool warm_up = true;
+  double stuck_seconds = 60;
+  bool debug_endpoints = false;
 };
 
 // With groups and the names that SGLang and vLLM use.

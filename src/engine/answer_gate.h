@@ -24,6 +24,9 @@ class AnswerGate {
   // Takes the token that came.
   void accept(std::int32_t token);
 
+  // The constraint is met and allows nothing but an end token: min_tokens gives way to it.
+  bool must_end() const { return constraint_ && !waiting_ && !undecided_ && constraint_->done(); }
+
   bool in_think() const { return in_think_; }
   std::int64_t reasoning_tokens() const { return reasoning_tokens_; }
 

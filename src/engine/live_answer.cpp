@@ -38,8 +38,15 @@ BlockResult LiveAnswer::commit(std::span<const std::int32_t> drafts, std::int64_
 
 std::optional<std::int32_t> LiveAnswer::sample(std::span<const float> logits, std::int64_t position,
                                                Sampler& sampler) {
-  Result<SampledToken> drawn =
-      sampler.sample(logits, setup_.request->params, history_, setup_.seed, position, gate_.mask());
+  const SamplingParams* params = &setup_.request->params;
+  SamplingParams without_minimum;
+  if (params->min_tokens > 0 && gate_.must_end()) {
+    without_minimum = *params;
+    without_minimum.min_tokens = 0;
+    params = &without_minimum;
+    stop_.allow_end();
+  }
+  Result<SampledToken> drawn = sampler.sample(logits, *params, history_, setup_.seed, position, gate_.mask());
   if (!drawn) {
     step_.error = drawn.error();
     return {};

@@ -54,6 +54,9 @@ class StopRules {
   // is the final one; none if the answer was ended from outside. Called once.
   Step finish(std::string_view tail = {});
 
+  // From the next token on everything may end the answer, whatever min_tokens says.
+  void allow_end() { min_tokens_ = 0; }
+
   std::int64_t tokens() const { return tokens_; }  // of the answer, with the one that stopped it
 
  private:

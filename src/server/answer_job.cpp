@@ -47,6 +47,9 @@ void AnswerJob::start(std::vector<EngineRequest> choices) {
   setup_.exchange->on_close([job = weak_from_this()] {
     if (const std::shared_ptr<AnswerJob> alive = job.lock()) alive->abandon();
   });
+  if (setup_.jobs != nullptr) {
+    entry_ = std::make_unique<RunningJobs::Entry>(*setup_.jobs, id(), weak_from_this());
+  }
   for (std::size_t i = 0; i < choices.size(); ++i) {
     Result<RequestId> id =
         setup_.engine->submit(std::move(choices[i]), std::make_shared<Sink>(shared_from_this(), i));
@@ -72,6 +75,24 @@ void AnswerJob::abandon() {
     ids = ids_;
   }
   for (const RequestId id : ids) setup_.engine->abort(id);
+}
+
+void AnswerJob::cancel() {
+  cancelled_ = true;
+  abandon();
+}
+
+const std::string& AnswerJob::id() const {
+  const std::string& own = setup_.request.request_id;
+  return own.empty() ? setup_.exchange->request().id : own;
+}
+
+// What a client should know although its request is served, one line.
+HttpHeaders AnswerJob::warning_headers() const {
+  std::string all;
+  for (const std::string& warning : setup_.request.warnings) all += (all.empty() ? "" : "; ") + warning;
+  if (all.empty()) return {};
+  return {{"X-Mimo-Warning", std::move(all)}};
 }
 
 // On the delivery thread, as all below.
@@ -103,7 +124,8 @@ void AnswerJob::take(std::size_t index, AnswerStep&& step) {
   Choice& choice = choices_[index];
   count(choice, step);
   if (over_ || choice.over) return;
-  if (step.error) {
+  const bool cancelled = step.error && step.error->code == ErrorCode::kCancelled && cancelled_;
+  if (step.error && !cancelled) {
     end_early(api_error(*step.error));
     return;
   }
@@ -112,7 +134,9 @@ void AnswerJob::take(std::size_t index, AnswerStep&& step) {
     for (const AnswerPiece& piece : step.text) {
       choice.parser->push(piece.text, setup_.control.marker(piece.marker), deltas);
     }
-    if (step.finish) choice.parser->finish(step.finish->reason == FinishReason::kLength, deltas);
+    if (step.last()) {
+      choice.parser->finish(cancelled || step.finish->reason == FinishReason::kLength, deltas);
+    }
   } else {
     for (AnswerPiece& piece : step.text)
       deltas.push_back({DeltaKind::kContent, 0, std::move(piece.text), {}});
@@ -120,10 +144,11 @@ void AnswerJob::take(std::size_t index, AnswerStep&& step) {
   std::string bytes;
   const auto number = static_cast<std::int64_t>(index);
   writer_->push(number, {.deltas = deltas, .tokens = step.tokens, .usage = step.usage}, bytes);
-  const bool enough = choice.parser && choice.parser->done() && !step.finish;
-  if (step.finish || enough) {
+  const bool enough = choice.parser && choice.parser->done() && !step.last();
+  if (step.last() || enough) {
     AnswerEnd end;
     end.finish = step.finish;
+    end.aborted = cancelled;
     end.calls = choice.parser ? choice.parser->calls() : 0;
     writer_->finish(number, end, bytes);
     choice.over = true;
@@ -143,13 +168,15 @@ void AnswerJob::send(std::string&& bytes) {
     if (!over_) return;
     HttpResponse response;
     response.body = std::move(bytes);
+    response.headers = warning_headers();
     setup_.exchange->respond(std::move(response));
     return;
   }
   if (!streaming_) {
     streaming_ = true;
-    setup_.exchange->start_stream(200, kEventStreamType,
-                                  {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
+    HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+    for (auto& warning : warning_headers()) headers.push_back(std::move(warning));
+    setup_.exchange->start_stream(200, kEventStreamType, std::move(headers));
   }
   if (!setup_.exchange->write(std::move(bytes))) {
     over_ = true;

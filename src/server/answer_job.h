@@ -14,6 +14,7 @@
 #include "engine/engine_client.h"
 #include "server/exchange.h"
 #include "server/metrics.h"
+#include "server/running_jobs.h"
 #include "server/work_queue.h"
 #include "text/answer_parser.h"
 
@@ -44,7 +45,8 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
     EngineClient* engine = nullptr;
     WorkQueue* delivery = nullptr;  // one thread: steps are taken in order
     Metrics* metrics = nullptr;
-    RequestLog log;  // null: none
+    RunningJobs* jobs = nullptr;  // listed there while it lives
+    RequestLog log;               // null: none
     std::chrono::steady_clock::time_point arrived;
   };
 
@@ -58,6 +60,12 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
 
   // The client has gone: the engine may stop. From any thread.
   void abandon();
+
+  // Ends the answer with what it has so far, for an operator: finish_reason "abort". From any thread.
+  void cancel();
+
+  // The client's own id of the request, or else that of the exchange.
+  const std::string& id() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -75,6 +83,7 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   void end_early(const ApiError& error);
   void count(Choice& choice, const AnswerStep& step);
   void send(std::string&& bytes);
+  HttpHeaders warning_headers() const;
 
   Setup setup_;
   json::array tools_;  // what the parsers look at
@@ -82,10 +91,12 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   std::vector<Choice> choices_;
   bool streaming_ = false;  // the head of the stream is out
   bool over_ = false;       // the client has all it will get
+  std::atomic<bool> cancelled_{false};
 
   std::mutex mutex_;
   std::vector<RequestId> ids_;  // of the choices that were submitted
   bool abandoned_ = false;
+  std::unique_ptr<RunningJobs::Entry> entry_;
 };
 
 }  // namespace mimo

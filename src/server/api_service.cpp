@@ -59,7 +59,13 @@ void ApiService::serve(ApiEngine engine) {
   serving_ = true;
 }
 
-std::string ApiService::unavailable() const { return serving_ ? std::string() : "the model is loading"; }
+std::string ApiService::unavailable() const {
+  if (draining_) return "the server is shutting down";
+  if (!serving_) return "the model is loading";
+  const EngineStatus status = engine_.client->status();
+  if (status.alive && status.heartbeat_seconds < options_.stuck_seconds) return {};
+  return fmt::format("the engine does not answer (last seen {:.0f} s ago)", status.heartbeat_seconds);
+}
 
 std::vector<HttpRoute> ApiService::routes() {
   std::vector<HttpRoute> routes;
@@ -103,6 +109,13 @@ std::vector<HttpRoute> ApiService::routes() {
   for (const char* path : {"/health", "/ping"}) {
     add(
         "GET", path, [this](const ExchangePtr& exchange) { health(exchange); }, Access::kOpen, true);
+  }
+  for (const char* method : {"GET", "POST"}) {
+    add(method, "/health_generate", [this](const ExchangePtr& exchange) { health_generate(exchange); });
+  }
+  add("POST", "/abort_request", [this](const ExchangePtr& exchange) { abort_request(exchange); });
+  if (options_.debug_endpoints) {
+    add("POST", "/debug/stall", [this](const ExchangePtr& exchange) { debug_stall(exchange); });
   }
   add("GET", "/version", [this](const ExchangePtr& exchange) {
     respond_json(exchange, json::serialize(json::object{{"version", options_.version}}));
@@ -298,6 +311,7 @@ void ApiService::run(const ExchangePtr& exchange, ApiRequest&& request, std::vec
   setup.engine = engine_.client;
   setup.delivery = &delivery_;
   setup.metrics = &metrics_;
+  setup.jobs = &jobs_;
   setup.log = options_.log;
   setup.arrived = arrived;
   setup.request = std::move(request);
@@ -352,16 +366,9 @@ void ApiService::health(const ExchangePtr& exchange) const {
     exchange->respond(http_error(503, exchange->request().path, reason));
     return;
   }
-  const EngineStatus status = engine_.client->status();
-  if (status.alive) {
-    HttpResponse response;
-    response.content_type = "text/plain";
-    exchange->respond(std::move(response));
-    return;
-  }
-  exchange->respond(http_error(
-      503, exchange->request().path,
-      fmt::format("the engine does not answer (last seen {:.0f} s ago)", status.heartbeat_seconds)));
+  HttpResponse response;
+  response.content_type = "text/plain";
+  exchange->respond(std::move(response));
 }
 
 void ApiService::server_info(const ExchangePtr& exchange) const {

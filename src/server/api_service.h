@@ -32,15 +32,18 @@ struct ApiServiceOptions {
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
   bool strict_openai = false;
   bool timings = false;
-  int workers = 2;  // threads that read bodies and tokenise
-  RequestLog log;   // one line a request; null: none
+  double stuck_seconds = 60;     // without a sign of life from the engine: requests get 503
+  bool debug_endpoints = false;  // POST /debug/stall
+  int workers = 2;               // threads that read bodies and tokenise
+  RequestLog log;                // one line a request; null: none
 };
 
 // What there is once the model is loaded.
 struct ApiEngine {
   EngineClient* client = nullptr;
-  std::function<EngineFigures()> figures;  // at the time of a call
-  json::object arguments;                  // of the start, for /server_info; nothing secret
+  std::function<EngineFigures()> figures;     // at the time of a call
+  json::object arguments;                     // of the start, for /server_info; nothing secret
+  std::function<void(double seconds)> stall;  // for tests: the engine stands still; null: no such route
 };
 
 class ApiService {
@@ -54,7 +57,9 @@ class ApiService {
 
   // From now on requests are answered. Once; the client must outlive the exchanges.
   void serve(ApiEngine engine);
-  // Why requests cannot be answered yet, for HttpServerOptions::unavailable; empty: they can.
+  // What runs goes on; new requests and /health get 503.
+  void drain() { draining_ = true; }
+  // Why requests cannot be answered, for HttpServerOptions::unavailable; empty: they can.
   std::string unavailable() const;
 
  private:
@@ -74,18 +79,23 @@ class ApiService {
   void detokenize(const ExchangePtr& exchange);
   void count_tokens(const ExchangePtr& exchange);
   void health(const ExchangePtr& exchange) const;
+  void health_generate(const ExchangePtr& exchange);
+  void abort_request(const ExchangePtr& exchange);
+  void debug_stall(const ExchangePtr& exchange);
   void server_info(const ExchangePtr& exchange) const;
   void refuse(const ExchangePtr& exchange, ApiRoute route, const ApiError& error);
 
   const Tokenizer& tokenizer_;
   const ChatFormat* format_;
   std::atomic<bool> serving_{false};  // engine_ and the card are complete
+  std::atomic<bool> draining_{false};
   ApiEngine engine_;
   ApiServiceOptions options_;
   ControlTokens control_;
   std::vector<std::int32_t> special_ids_;
   Metrics metrics_;
   std::string fingerprint_;
+  RunningJobs jobs_;
   // Each is destroyed before the ones that it posts to.
   WorkQueue delivery_;
   WorkQueue work_;
