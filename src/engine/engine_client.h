@@ -33,6 +33,9 @@ struct EngineRequest {
   bool speculation = true;
   int priority = 0;        // larger is more urgent
   std::string cache_salt;  // prefixes are shared only between requests of the same salt
+  // Positions in the prompt, above 0, where other prompts are likely to part from it (begins of turns): the prefix
+  // cache keeps windows there.
+  std::vector<std::int64_t> marks;
 
   // Stop strings are not looked for between these two control tokens; -1: everywhere.
   std::int32_t literal_open_id = -1;

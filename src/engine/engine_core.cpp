@@ -137,6 +137,8 @@ Status EngineCore::submit(RequestId id, EngineRequest request, std::shared_ptr<A
   scheduled.salt = request.cache_salt;
   scheduled.priority = request.priority;
   scheduled.reuse = !prompt_logits;
+  for (const std::int64_t mark : request.marks)
+    scheduled.points.push_back({mark, WindowRank::kMark, 0, nullptr});
   if (const Status ok = scheduler_->submit(std::move(scheduled)); !ok) return ok;
 
   auto active = std::make_unique<Active>();

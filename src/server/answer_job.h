@@ -26,6 +26,7 @@ struct ControlTokens {
   std::int32_t think_close = -1;
   std::int32_t tool_open = -1;
   std::int32_t tool_close = -1;
+  std::int32_t turn_open = -1;
 
   AnswerMarker marker(std::int32_t id) const;
 };

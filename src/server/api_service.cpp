@@ -17,9 +17,21 @@ std::int32_t control_id(const Tokenizer& tokenizer, std::string_view spelling) {
   return id && tokenizer.is_added(*id) ? *id : -1;
 }
 
+// Where conversations part: behind the first turn (system prompt and tools), and before the last one that was sent,
+// which is edited or asked again.
+std::vector<std::int64_t> marks(const TokenIds& prompt, std::int32_t turn_open) {
+  std::vector<std::int64_t> turns;
+  for (std::size_t i = 1; i < prompt.size(); ++i) {
+    if (prompt[i] == turn_open) turns.push_back(static_cast<std::int64_t>(i));
+  }
+  if (turns.size() <= 2) return turns;
+  return {turns.front(), turns[turns.size() - 2]};
+}
+
 ControlTokens control_tokens(const Tokenizer& tokenizer) {
   return {control_id(tokenizer, "<think>"), control_id(tokenizer, "</think>"),
-          control_id(tokenizer, "<tool_call>"), control_id(tokenizer, "</tool_call>")};
+          control_id(tokenizer, "<tool_call>"), control_id(tokenizer, "</tool_call>"),
+          control_id(tokenizer, "<|im_start|>")};
 }
 
 void respond_json(const std::shared_ptr<Exchange>& exchange, std::string body, int status = 200) {
@@ -262,6 +274,7 @@ EngineRequest ApiService::engine_request(const ApiRequest& request, const TokenI
   engine.cache_salt = request.cache_salt;
   if (!request.skip_special_tokens) engine.markers = special_ids_;
   if (request.route == ApiRoute::kCompletion) return engine;
+  engine.marks = marks(prompt, control_.turn_open);
   for (const std::int32_t id :
        {control_.think_open, control_.think_close, control_.tool_open, control_.tool_close}) {
     if (id >= 0) engine.markers.push_back(id);

@@ -190,6 +190,22 @@ TEST(EngineCore, ABranchBecomesAReusePoint) {
   EXPECT_EQ(cached, (std::vector<std::int64_t>{0, 0, 512}));
 }
 
+// The end of a system prompt is known beforehand: the second conversation uses it.
+TEST(EngineCore, MarksAreReusePoints) {
+  EngineRig rig({.tokens = 8192, .window_tails = 32});
+  const std::vector<std::int32_t> system = random_prompt(520, 21);
+  std::vector<std::int64_t> cached;
+  for (unsigned i = 0; i < 2; ++i) {
+    EngineRequest request = greedy(joined(system, random_prompt(600, 30 + i)), 4);
+    request.marks = {520, 900};
+    Outcome& outcome = rig.add(request);
+    rig.finish();
+    cached.push_back(outcome.usage.cached_tokens);
+    EXPECT_EQ(outcome.ids, cold_ids(request));
+  }
+  EXPECT_EQ(cached, (std::vector<std::int64_t>{0, 512}));
+}
+
 TEST(EngineCore, SaltsShareNothing) {
   EngineRig rig;
   EngineRequest request = greedy(random_prompt(300, 1), 4);
