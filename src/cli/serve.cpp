@@ -335,8 +335,10 @@ int Serve::stop() {
       http_->drain(std::chrono::milliseconds(static_cast<std::int64_t>(options_.shutdown_seconds * 1000)));
   if (cut > 0) log_line(fmt::format("{} answers were cut", cut));
   http_.reset();
-  engine_.reset();
+  // The service's threads may still be about to submit or abort, or told that a request has ended.
+  if (engine_) engine_->stop();
   service_.reset();
+  engine_.reset();
   log_line("bye");
   return 0;
 }

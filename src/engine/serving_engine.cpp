@@ -40,7 +40,9 @@ ServingEngine::ServingEngine(std::unique_ptr<EngineCore> core, const ModelConfig
   }
 }
 
-ServingEngine::~ServingEngine() {
+ServingEngine::~ServingEngine() { stop(); }
+
+void ServingEngine::stop() {
   draining_ = true;
   watchdog_.request_stop();
   thread_.request_stop();

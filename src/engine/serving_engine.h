@@ -31,7 +31,6 @@ class ServingEngine final : public EngineClient {
  public:
   ServingEngine(std::unique_ptr<EngineCore> core, const ModelConfig& config,
                 const ServingEngineOptions& options);
-  // Ends what runs with kUnavailable.
   ~ServingEngine() override;
   ServingEngine(const ServingEngine&) = delete;
   ServingEngine& operator=(const ServingEngine&) = delete;
@@ -48,6 +47,9 @@ class ServingEngine final : public EngineClient {
   bool wait_idle(std::chrono::duration<double> at_most);
   // Ends all requests with `error`.
   void fail_all(Error error);
+  // Ends what runs with kUnavailable, and the loop. The object can still be called from any thread, and refuses: a
+  // server stops the engine first, then the threads that may be about to call it.
+  void stop();
 
   EngineTimes times() const;
   SpeculationStats speculation() const;
