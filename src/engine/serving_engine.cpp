@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <future>
+#include <iterator>
 #include <utility>
 
 namespace mimo {
@@ -125,7 +127,9 @@ void ServingEngine::loop(const std::stop_token& stop) {
   {
     const std::scoped_lock lock(mutex_);
     closed_ = true;
-    std::swap(commands, commands_);
+    // Behind those that were taken when the loop was told to end.
+    std::move(commands_.begin(), commands_.end(), std::back_inserter(commands));
+    commands_.clear();
   }
   for (Command& command : commands) refuse(command);
   publish();
