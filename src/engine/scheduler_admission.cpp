@@ -25,9 +25,13 @@ void Scheduler::order_queue_by_prefix() {
   for (ScheduledRequest* request : queue_) {
     ranked.emplace_back(request->reuse ? tree_->probe(request->tokens, request->salt).tokens : 0, request);
   }
+  // Who was passed often enough goes before all others, by arrival.
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) {
     const auto rank = [](const auto& entry) {
-      return std::tuple(-entry.second->priority, entry.second->passed < kPatience, -entry.first);
+      const ScheduledRequest& request = *entry.second;
+      const bool patient = request.passed < kPatience;
+      return std::tuple(-request.priority, patient,
+                        patient ? -entry.first : static_cast<std::int64_t>(request.order));
     };
     return rank(a) < rank(b);
   });
@@ -42,7 +46,6 @@ void Scheduler::admit() {
   }
   for (const ScheduledRequest* request : restoring_)
     pending += request->missing() - request->restore->tokens();
-  std::vector<ScheduledRequest*> skipped;
   for (std::size_t i = 0; i < queue_.size() && i < kLookAhead;) {
     ScheduledRequest& request = *queue_[i];
     // Pages that a prompt holds before its turn comes are idle; a short one may join the rest of a step.
@@ -50,7 +53,6 @@ void Scheduler::admit() {
     if (pending >= options_.rows && (is_long || pending >= 2 * std::int64_t{options_.rows})) {
       hold(HoldReason::kRows);
       if (request.passed >= kPatience) return;
-      skipped.push_back(&request);
       ++i;
       continue;
     }
@@ -60,9 +62,11 @@ void Scheduler::admit() {
       continue;
     }
     if (!try_admit(request)) return;
-    for (ScheduledRequest* other : skipped) ++other->passed;
     pending += request.missing() - (request.restore ? request.restore->tokens() : 0);
     queue_.erase(std::find(queue_.begin(), queue_.end(), &request));
+    for (ScheduledRequest* other : queue_) {
+      if (other->order < request.order && other->priority >= request.priority) ++other->passed;
+    }
   }
 }
 

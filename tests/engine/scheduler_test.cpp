@@ -8,14 +8,58 @@
 
 #include "cache/manual_mover.h"
 #include "cache/page_audit.h"
+#include "core/philox.h"
 
 namespace mimo {
 namespace {
+
+using mimo::testing::FakeKv;
 
 struct Load {
   std::int64_t prompt = 0;
   std::int64_t answer = 0;  // tokens until it ends
   std::int64_t limit = 0;   // of prompt and answer
+};
+
+// What the pages would hold: for each slot a number that only one sequence of tokens up to that position has. Rows see
+// what a model would see, so a page shared, freed or overwritten at the wrong time shows.
+class KvShadow {
+ public:
+  KvShadow(const PageLayout& layout, PagePool& full, PagePool& window)
+      : full_kv(full.capacity(), layout.page_size),
+        window_kv(window.capacity(), layout.page_size),
+        layout_(layout) {
+    for (auto [kv, pool] : {std::pair{&full_kv, &full}, {&window_kv, &window}}) {
+      pool->on_free([kv = kv](std::int32_t page) { std::ranges::fill(kv->page(page), FakeKv::kPoison); });
+    }
+  }
+
+  void write(const SequencePages& pages, std::int64_t position, std::uint64_t value) {
+    full_kv.data[slot(pages.full_pages(), position)] = value;
+    window_kv.data[slot(pages.window_pages(), position)] = value;
+  }
+  // Everything that a row at `position` reads is the prefix of its own sequence.
+  bool sees(const SequencePages& pages, std::int64_t position, std::span<const std::uint64_t> values) const {
+    for (std::int64_t key = 0; key <= position; ++key) {
+      const std::uint64_t wanted = values[static_cast<std::size_t>(key)];
+      if (full_kv.data[slot(pages.full_pages(), key)] != wanted) return false;
+      if (key <= position - layout_.window) continue;
+      if (pages.window_pages()[static_cast<std::size_t>(key / layout_.page_size)] < 0) return false;
+      if (window_kv.data[slot(pages.window_pages(), key)] != wanted) return false;
+    }
+    return true;
+  }
+
+  FakeKv full_kv;
+  FakeKv window_kv;
+
+ private:
+  std::size_t slot(std::span<const std::int32_t> table, std::int64_t position) const {
+    const std::int64_t page = table[static_cast<std::size_t>(position / layout_.page_size)];
+    return static_cast<std::size_t>(page * layout_.page_size + position % layout_.page_size);
+  }
+
+  PageLayout layout_;
 };
 
 // Scheduler, pools and tree, and what a step needs from outside.
@@ -27,14 +71,13 @@ class Simulation {
         full("full", pages_for(full_tokens, options.layout.page_size)),
         window("window", Scheduler::window_pages(options, options.max_running) +
                              window_tails * pages_for(options.layout.window, options.layout.page_size)),
+        shadow(options.layout, full, window),
         tree(options.layout, full, window) {
     if (host_tokens > 0) {
       HostTierSize size;
       size.full_slots = pages_for(host_tokens, options.layout.page_size);
       size.window_records = std::max<std::int64_t>(1, size.full_slots / 8);
-      full_kv.emplace(full.capacity(), options.layout.page_size);
-      window_kv.emplace(window.capacity(), options.layout.page_size);
-      mover.emplace(*full_kv, *window_kv, size.full_slots,
+      mover.emplace(shadow.full_kv, shadow.window_kv, size.full_slots,
                     size.window_records * window_record_pages(options.layout));
       host.emplace(options.layout, full, window, tree, *mover,
                    HostTier::Options{.size = size, .min_restore_tokens = 32});
@@ -69,6 +112,7 @@ class Simulation {
           std::min<std::int64_t>(left - 1, most == 0 ? 0 : static_cast<int>(random() % (most + 1u)))));
     }
     const StepPlan plan = scheduler->lay_out(drafts);
+    ++steps;
     admitted.insert(admitted.end(), plan.admitted.begin(), plan.admitted.end());
     ASSERT_LE(plan.rows, options_.rows);
     int rows = 0;
@@ -84,6 +128,26 @@ class Simulation {
     }
     ASSERT_EQ(rows, plan.rows);
     ASSERT_TRUE(scheduler->idle() || !plan.parts.empty()) << "a step that does nothing";
+    // As the model: the keys and values of all rows are written, then the rows read.
+    std::map<RequestId, std::vector<std::uint64_t>> values;
+    for (const PlanPart& part : plan.parts) {
+      const ScheduledRequest& request = *scheduler->find(part.id);
+      std::vector<std::int32_t> known = request.tokens;
+      while (std::ssize(known) < part.position + part.rows) {  // drafts that are right
+        known.push_back(answer_token(part.id, std::ssize(known)));
+      }
+      const std::vector<std::uint64_t>& own = values[part.id] =
+          mimo::testing::prefix_hashes(known, request.salt);
+      for (std::int64_t at = part.position; at < part.position + part.rows; ++at) {
+        shadow.write(*request.pages, at, own[static_cast<std::size_t>(at)]);
+      }
+    }
+    for (const PlanPart& part : plan.parts) {
+      for (const std::int64_t at : {part.position, part.position + part.rows - 1}) {
+        ASSERT_TRUE(shadow.sees(*scheduler->find(part.id)->pages, at, values[part.id]))
+            << "request " << part.id << " reads at " << at << " what is not its own";
+      }
+    }
     for (const PlanPart& part : plan.parts) {
       const Load& load = loads[part.id];
       const ScheduledRequest& request = *scheduler->find(part.id);
@@ -95,10 +159,22 @@ class Simulation {
       const auto left = static_cast<int>(load.prompt + load.answer - std::ssize(request.tokens));
       const int count = std::min(most, left);
       std::vector<std::int32_t> emitted;
-      for (int i = 0; i < count; ++i) emitted.push_back(static_cast<std::int32_t>(random() % 1000));
+      for (int i = 0; i < count; ++i)
+        emitted.push_back(answer_token(part.id, std::ssize(request.tokens) + i));
+      if (!part.prefill) {
+        // Drafts that were rejected have left something else there.
+        for (std::int64_t at = part.position + count; at < part.position + part.rows; ++at) {
+          shadow.write(*request.pages, at, FakeKv::kRejected);
+        }
+      }
       scheduler->advance(part.id, part.prefill ? part.rows : count, emitted);
       if (count == left) {
         ended.push_back(part.id);
+        // Whatever happened on the way, the answer is the one it has alone.
+        ASSERT_EQ(std::ssize(request.tokens), load.prompt + load.answer);
+        for (std::int64_t at = load.prompt; at < std::ssize(request.tokens); ++at) {
+          ASSERT_EQ(request.tokens[static_cast<std::size_t>(at)], answer_token(part.id, at));
+        }
         scheduler->remove(part.id);
       }
     }
@@ -128,18 +204,23 @@ class Simulation {
     EXPECT_TRUE(ok) << (ok ? "" : ok.error().message);
   }
 
+  // The token that the model would give request `id` at a position.
+  static std::int32_t answer_token(RequestId id, std::int64_t position) {
+    return static_cast<std::int32_t>(philox_uniform(id, position) * 1000);
+  }
+
   SchedulerOptions options_;
   PagePool full;
   PagePool window;
+  KvShadow shadow;
   PrefixTree tree;
-  std::optional<mimo::testing::FakeKv> full_kv;
-  std::optional<mimo::testing::FakeKv> window_kv;
   std::optional<mimo::testing::ManualMover> mover;
   std::optional<HostTier> host;
   std::optional<Scheduler> scheduler;
   std::map<RequestId, Load> loads;
   std::vector<RequestId> admitted;
   std::vector<RequestId> ended;
+  int steps = 0;
 };
 
 std::vector<std::int32_t> tokens_of(std::mt19937& random, std::int64_t count, unsigned family) {
@@ -267,6 +348,35 @@ TEST(Scheduler, AShortPromptPassesALongOneButNotForEver) {
   };
   EXPECT_LT(place(3), place(2));
   EXPECT_LT(place(2), 57) << "the long prompt came last of all";
+}
+
+// Requests come for ever, and as many as can run: prompts that are cached, which any policy likes, and one that is not.
+TEST(Scheduler, NobodyIsPassedForEverWhileOthersKeepComing) {
+  for (const bool longest_prefix_first : {false, true}) {
+    for (const std::int64_t cold : {20, 300, 1000}) {
+      SchedulerOptions options = small();
+      options.max_running = 4;
+      options.max_queued = 100;
+      options.longest_prefix_first = longest_prefix_first;
+      Simulation run(options, 4096, 16);
+      std::mt19937 random(1);
+      const std::vector<std::int32_t> warm = tokens_of(random, 120, 1);
+      RequestId next = 1;
+      const auto ask_warm = [&] { ASSERT_TRUE(run.submit(next++, {120, 6, 130}, warm)); };
+      for (int i = 0; i < 12; ++i) ask_warm();
+      for (int i = 0; i < 30; ++i) run.step(random);
+      const RequestId waiting = next++;
+      ASSERT_TRUE(run.submit(waiting, {cold, 6, cold + 10}, tokens_of(random, cold, 2)));
+      const int came = run.steps;
+      while (run.scheduler->find(waiting) != nullptr && run.steps < came + 3000) {
+        while (run.scheduler->waiting() < 12) ask_warm();
+        run.step(random);
+        ASSERT_FALSE(HasFatalFailure());
+      }
+      EXPECT_LT(run.steps - came, 400)
+          << "prompt of " << cold << ", longest prefix first: " << longest_prefix_first;
+    }
+  }
 }
 
 TEST(Scheduler, TheSameEventsGiveTheSamePlans) {
