@@ -179,9 +179,11 @@ bool ServingEngine::step() {
   return failed_steps_ < kFailuresInARow;
 }
 
+// In this order: whoever reads that the loop is awake (status() reads asleep_ first) finds the time at which it woke, not
+// the one at which it fell asleep.
 void ServingEngine::beat(bool asleep) {
-  asleep_ = asleep;
   beat_ = Clock::now().time_since_epoch().count();
+  asleep_ = asleep;
 }
 
 void ServingEngine::publish() {
@@ -200,8 +202,10 @@ EngineStatus ServingEngine::status() const {
     status = status_;
   }
   status.waiting += posted_;
-  const Clock::duration age = Clock::now().time_since_epoch() - Clock::duration(beat_.load());
-  status.heartbeat_seconds = asleep_ ? 0 : std::chrono::duration<double>(age).count();
+  const bool asleep = asleep_;
+  const Clock::duration beat(beat_.load());
+  const std::chrono::duration<double> age = Clock::now().time_since_epoch() - beat;
+  status.heartbeat_seconds = asleep ? 0 : age.count();
   status.alive =
       !dead_ && (options_.watchdog_seconds <= 0 || status.heartbeat_seconds < options_.watchdog_seconds);
   return status;
