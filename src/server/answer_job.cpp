@@ -102,7 +102,7 @@ void AnswerJob::end_early(const ApiError& error) {
   abandon();
   {
     const std::scoped_lock lock(mutex_);
-    if (ids_.empty()) setup_.metrics->refused(error.status);
+    if (ids_.empty() || error.status == 429) setup_.metrics->refused(error.status);
   }
   std::string bytes;
   if (streaming_) {
@@ -201,6 +201,7 @@ void AnswerJob::count(Choice& choice, const AnswerStep& step) {
   }
   if (!step.last()) return;
   choice.counted = true;
+  if (step.error && step.error->code == ErrorCode::kBusy) return;  // refused by the queue, not ended
   Ending ending = Ending::kStop;
   if (step.error) {
     ending = step.error->code == ErrorCode::kCancelled ? Ending::kAbort : Ending::kError;
