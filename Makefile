@@ -6,7 +6,7 @@ PROMPT ?= Tom has 32 feathers. Jack has twice as many feathers as Tom. Emily has
 # For the recipe, so that a question may hold quotes.
 export PROMPT
 
-.PHONY: build serve ask test test-fast asan fuzz format lint clean
+.PHONY: build serve ask test test-fast asan tsan fuzz format lint clean
 .NOTPARALLEL:
 
 build:
@@ -39,6 +39,14 @@ asan:
 	@cmake --preset asan --log-level=WARNING >/dev/null
 	@cmake --build build-asan -j $(JOBS)
 	@scripts/test --fast --build build-asan
+
+# What has threads, under ThreadSanitizer.
+tsan:
+	@scripts/setup
+	@cmake --preset tsan --log-level=WARNING >/dev/null
+	@cmake --build build-tsan -j $(JOBS) --target mimo test_core test_cache test_http test_engine
+	@scripts/test --fast --build build-tsan --only core cache http engine
+	@bench/serve_load.py --mimo build-tsan/mimo --requests 100 --clients 16 --cases 24 --no-memory-check --runs fp8-page1-host
 
 fuzz:
 	@scripts/setup
