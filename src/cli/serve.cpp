@@ -28,15 +28,55 @@ namespace {
 constexpr int kStuck = 3;
 constexpr int kEngineDied = 4;
 
-void log_line(std::string_view line) {
-  static std::mutex mutex;
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char stamp[32];
-  std::strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  const std::scoped_lock lock(mutex);
-  fmt::print(stderr, "{} {}\n", stamp, line);
+// Lines of the log go to stderr, with the time in front or as JSON.
+class Log {
+ public:
+  void use_json() { json_ = true; }
+
+  void line(std::string_view text) {
+    const std::string time = now();
+    print(json_ ? json_line(text, time) : fmt::format("{} {}", time, text));
+  }
+  void request(const RequestRecord& record) {
+    const std::string time = now();
+    print(json_ ? json_line(record, time) : fmt::format("{} {}", time, text_line(record)));
+  }
+
+ private:
+  static std::string now() {
+    const std::time_t seconds = std::time(nullptr);
+    std::tm parts{};
+    gmtime_r(&seconds, &parts);
+    char stamp[32];
+    std::strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    return stamp;
+  }
+  void print(std::string_view line) {
+    const std::scoped_lock lock(mutex_);
+    fmt::print(stderr, "{}\n", line);
+  }
+
+  std::mutex mutex_;
+  bool json_ = false;
+};
+
+Log& the_log() {
+  static Log log;
+  return log;
+}
+
+void log_line(std::string_view line) { the_log().line(line); }
+
+// Requests that did not reach their handler: no key, unknown route, loading, too large.
+void log_refused(const AccessRecord& access) {
+  if (access.handled) return;
+  the_log().request({.id = std::string(access.id),
+                     .method = std::string(access.method),
+                     .path = std::string(access.path),
+                     .client = std::string(access.client),
+                     .status = access.status,
+                     .seconds = access.seconds,
+                     .answer = {}});
 }
 
 // Signals go to one thread that waits for them; made before any other thread.
@@ -126,6 +166,7 @@ class Serve {
   explicit Serve(ServeOptions& options) : options_(options) {}
 
   int run() {
+    if (options_.log_format == "json") the_log().use_json();
     static const Signals signals;  // outlives the thread that waits
     std::thread([this] {
       signals.wait();
@@ -307,7 +348,7 @@ Status Serve::start_http(const ModelConfig& config) {
   api.stuck_seconds = options_.stuck_seconds;
   api.debug_endpoints = options_.debug_endpoints;
   api.workers = options_.http_threads;
-  if (options_.log_requests) api.log = log_line;
+  if (options_.log_requests) api.log = [](const RequestRecord& record) { the_log().request(record); };
   service_ = std::make_unique<ApiService>(*tokenizer_, format_ ? &*format_ : nullptr, config.eos_token_ids,
                                           std::move(api));
 
@@ -319,6 +360,7 @@ Status Serve::start_http(const ModelConfig& config) {
   http.cors_origins = options_.cors_origins;
   http.unavailable = [this] { return service_->unavailable(); };
   http.problem = log_line;
+  if (options_.log_requests) http.access_log = log_refused;
   http.cut = [this](const std::shared_ptr<Exchange>&) {  // only after the engine has started
     engine_->fail_all({ErrorCode::kUnavailable, "the server is shutting down"});
   };

@@ -148,6 +148,10 @@ void add_scheduling_options(CLI::App& command, ServeOptions& options) {
       .add_flag("!--skip-server-warmup", options.warm_up,
                 "Ready without having answered: the first client meets what the warm-up would have")
       ->group(group);
+  command.add_option("--log-format", options.log_format, "Lines of the log once the port is bound")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str()
+      ->group(group);
   command.add_flag("!--disable-log-requests", options.log_requests, "No line in the log for each request")
       ->group(group);
 }

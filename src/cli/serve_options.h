@@ -53,6 +53,7 @@ struct ServeOptions {
   int eviction_interval = 0;  // tokens; 0: every page
   double watchdog_seconds = 300;
   bool log_requests = true;
+  std::string log_format = "text";
   bool warm_up = true;
   double stuck_seconds = 60;
   bool debug_endpoints = false;

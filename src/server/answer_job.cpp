@@ -1,10 +1,16 @@
 #include "server/answer_job.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <utility>
 
+#include "api/usage.h"
+
 namespace mimo {
+namespace {
+
+constexpr int kClientGone = 499;
+
+}  // namespace
 
 AnswerMarker ControlTokens::marker(std::int32_t id) const {
   if (id < 0) return AnswerMarker::kNone;
@@ -34,6 +40,7 @@ class AnswerJob::Sink final : public AnswerSink {
 AnswerJob::AnswerJob(Setup setup) : setup_(std::move(setup)), tools_(parser_tools(setup_.request)) {
   writer_ = make_answer_writer(setup_.request, setup_.head);
   choices_.resize(static_cast<std::size_t>(setup_.choices));
+  submitted_ = choices_.size();
   if (setup_.request.route == ApiRoute::kCompletion) return;
   AnswerParserOptions options;
   options.think_block = setup_.think_block;
@@ -54,6 +61,7 @@ void AnswerJob::start(std::vector<EngineRequest> choices) {
     Result<RequestId> id =
         setup_.engine->submit(std::move(choices[i]), std::make_shared<Sink>(shared_from_this(), i));
     if (!id) {
+      submitted_ = i;
       fail(api_error(id.error()));
       return;
     }
@@ -97,8 +105,9 @@ HttpHeaders AnswerJob::warning_headers() const {
 
 // On the delivery thread, as all below.
 void AnswerJob::end_early(const ApiError& error) {
-  if (over_) return;
+  if (over_) return log_if_ended();
   over_ = true;
+  status_ = error.status;
   abandon();
   {
     const std::scoped_lock lock(mutex_);
@@ -109,6 +118,7 @@ void AnswerJob::end_early(const ApiError& error) {
     writer_->fail(error, bytes);
     send(std::move(bytes));
     setup_.exchange->finish();
+    log_if_ended();
     return;
   }
   HttpResponse response;
@@ -118,12 +128,13 @@ void AnswerJob::end_early(const ApiError& error) {
     response.headers.emplace_back("Retry-After", std::to_string(error.retry_after_seconds));
   }
   setup_.exchange->respond(std::move(response));
+  log_if_ended();
 }
 
 void AnswerJob::take(std::size_t index, AnswerStep&& step) {
   Choice& choice = choices_[index];
   count(choice, step);
-  if (over_ || choice.over) return;
+  if (over_ || choice.over) return log_if_ended();
   const bool cancelled = step.error && step.error->code == ErrorCode::kCancelled && cancelled_;
   if (step.error && !cancelled) {
     end_early(api_error(*step.error));
@@ -160,6 +171,7 @@ void AnswerJob::take(std::size_t index, AnswerStep&& step) {
   over_ = writer_->complete();
   send(std::move(bytes));
   if (over_ && streaming_) setup_.exchange->finish();
+  log_if_ended();
 }
 
 void AnswerJob::send(std::string&& bytes) {
@@ -180,6 +192,7 @@ void AnswerJob::send(std::string&& bytes) {
   }
   if (!setup_.exchange->write(std::move(bytes))) {
     over_ = true;
+    status_ = kClientGone;
     abandon();
   }
 }
@@ -195,6 +208,7 @@ void AnswerJob::count(Choice& choice, const AnswerStep& step) {
       setup_.metrics->tokens_after(since(choice.last_tokens), std::ssize(step.tokens));
     } else {
       setup_.metrics->first_token(since(setup_.arrived));
+      choice.first_tokens = now;
     }
     choice.has_tokens = true;
     choice.last_tokens = now;
@@ -213,16 +227,56 @@ void AnswerJob::count(Choice& choice, const AnswerStep& step) {
   // Ended here because one call was asked for.
   if (choice.over && ending == Ending::kAbort) ending = Ending::kToolCalls;
   setup_.metrics->ended(ending, step.usage, since(setup_.arrived));
-  if (setup_.log) {
-    const RequestUsage& usage = step.usage;
-    setup_.log(
-        fmt::format("request {}: {} prompt tokens ({} cached), {} generated, queue {:.3f} s, prefill {:.3f} "
-                    "s, decode {:.3f} s, "
-                    "accept length {:.2f}, {}",
-                    setup_.exchange->request().id, usage.prompt_tokens, usage.cached_tokens,
-                    usage.completion_tokens, usage.queue_seconds, usage.prefill_seconds, usage.decode_seconds,
-                    usage.speculation.accept_length(), kEndingNames[static_cast<std::size_t>(ending)]));
+  choice.ending = kEndingNames[static_cast<std::size_t>(ending)];
+  choice.usage = step.usage;
+}
+
+// The line of the log, when the answer is over and the engine has done with all of it.
+void AnswerJob::log_if_ended() {
+  if (logged_ || !setup_.log || !over_) return;
+  const auto counted =
+      std::count_if(choices_.begin(), choices_.end(), [](const Choice& c) { return c.counted; });
+  if (static_cast<std::size_t>(counted) < submitted_) return;
+  logged_ = true;
+  const HttpRequest& http = setup_.exchange->request();
+  const auto seconds = [](Clock::duration time) { return std::chrono::duration<double>(time).count(); };
+  RequestRecord record{.id = id(),
+                       .method = http.method,
+                       .path = http.path,
+                       .client = http.client,
+                       .status = status_,
+                       .seconds = seconds(Clock::now() - setup_.arrived),
+                       .answer = RequestRecord::Answer{}};
+  RequestRecord::Answer& answer = *record.answer;
+  answer.model = setup_.request.model;
+  answer.stream = setup_.request.stream;
+  answer.choices = setup_.choices;
+  std::vector<RequestUsage> usages;
+  SpeculationStats speculation;
+  double between = 0;
+  std::int64_t gaps = 0;
+  for (const Choice& choice : choices_) {
+    usages.push_back(choice.usage);
+    speculation.add(choice.usage.speculation);
+    answer.queue_seconds = std::max(answer.queue_seconds, choice.usage.queue_seconds);
+    if (answer.finish.find(choice.ending) == std::string::npos) {
+      if (!answer.finish.empty()) answer.finish += ',';
+      answer.finish += choice.ending;
+    }
+    if (!choice.has_tokens) continue;
+    const double first = seconds(choice.first_tokens - setup_.arrived);
+    answer.ttft_seconds = std::min(answer.ttft_seconds.value_or(first), first);
+    between += seconds(choice.last_tokens - choice.first_tokens);
+    gaps += std::max<std::int64_t>(0, choice.usage.completion_tokens - 1);
   }
+  const UsageTotals totals = sum_usage(usages, setup_.request.n);
+  answer.prompt_tokens = totals.prompt_tokens;
+  answer.cached_tokens = totals.cached_tokens;
+  answer.completion_tokens = totals.completion_tokens;
+  answer.reasoning_tokens = totals.reasoning_tokens;
+  if (gaps > 0) answer.tpot_seconds = between / static_cast<double>(gaps);
+  answer.accept_length = speculation.accept_length();
+  setup_.log(record);
 }
 
 }  // namespace mimo

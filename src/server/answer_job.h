@@ -14,6 +14,7 @@
 #include "engine/engine_client.h"
 #include "server/exchange.h"
 #include "server/metrics.h"
+#include "server/request_record.h"
 #include "server/running_jobs.h"
 #include "server/work_queue.h"
 #include "text/answer_parser.h"
@@ -30,9 +31,6 @@ struct ControlTokens {
 
   AnswerMarker marker(std::int32_t id) const;
 };
-
-// One line about a request that has ended.
-using RequestLog = std::function<void(std::string_view line)>;
 
 class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
  public:
@@ -75,8 +73,11 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
     std::unique_ptr<AnswerParser> parser;  // null: the text is content as it is
     bool over = false;                     // for the client
     bool counted = false;                  // in the metrics
+    Clock::time_point first_tokens;
     Clock::time_point last_tokens;
     bool has_tokens = false;
+    std::string_view ending = {};
+    RequestUsage usage;  // once it is counted
   };
   class Sink;
 
@@ -84,6 +85,7 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   void end_early(const ApiError& error);
   void count(Choice& choice, const AnswerStep& step);
   void send(std::string&& bytes);
+  void log_if_ended();
   HttpHeaders warning_headers() const;
 
   Setup setup_;
@@ -93,6 +95,9 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   bool streaming_ = false;  // the head of the stream is out
   bool over_ = false;       // the client has all it will get
   std::atomic<bool> cancelled_{false};
+  int status_ = 200;  // of the answer
+  bool logged_ = false;
+  std::atomic<std::size_t> submitted_;  // choices that will have a last step
 
   std::mutex mutex_;
   std::vector<RequestId> ids_;  // of the choices that were submitted

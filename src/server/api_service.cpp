@@ -177,6 +177,20 @@ void ApiService::refuse(const ExchangePtr& exchange, ApiRoute route, const ApiEr
   exchange->respond(std::move(response));
 }
 
+void ApiService::refuse_answer(const ExchangePtr& exchange, ApiRoute route, const ApiError& error,
+                               Clock::time_point arrived) {
+  refuse(exchange, route, error);
+  if (!options_.log) return;
+  const HttpRequest& http = exchange->request();
+  options_.log({.id = http.id,
+                .method = http.method,
+                .path = http.path,
+                .client = http.client,
+                .status = error.status,
+                .seconds = std::chrono::duration<double>(Clock::now() - arrived).count(),
+                .answer = {}});
+}
+
 void ApiService::answer(const ExchangePtr& exchange, ApiRoute route) {
   const Clock::time_point arrived = Clock::now();
   work_.post([this, exchange, route, arrived] {
@@ -186,7 +200,7 @@ void ApiService::answer(const ExchangePtr& exchange, ApiRoute route) {
                                         ? parse_completion_request(body, options_.context)
                                         : parse_messages_request(body, options_.context);
     if (!request) {
-      refuse(exchange, route, request.error());
+      refuse_answer(exchange, route, request.error(), arrived);
       return;
     }
     prepare(exchange, std::move(*request), arrived);
@@ -230,7 +244,7 @@ void ApiService::prepare(const ExchangePtr& exchange, ApiRequest&& request, Cloc
   } else {
     ApiResult<ChatPrompt> prompt = chat_prompt(request.chat);
     if (!prompt) {
-      refuse(exchange, request.route, prompt.error());
+      refuse_answer(exchange, request.route, prompt.error(), arrived);
       return;
     }
     block = prompt->think_block;
@@ -239,7 +253,7 @@ void ApiService::prepare(const ExchangePtr& exchange, ApiRequest&& request, Cloc
   for (const TokenIds& prompt : prompts) {
     const ApiResult<void> fits = check_context(request, std::ssize(prompt), engine_.client->max_model_len());
     if (!fits) {
-      refuse(exchange, request.route, fits.error());
+      refuse_answer(exchange, request.route, fits.error(), arrived);
       return;
     }
   }
@@ -257,7 +271,7 @@ void ApiService::prepare(const ExchangePtr& exchange, ApiRequest&& request, Cloc
           if (!compiled) {
             ApiError error = api_error(compiled.error());
             if (!error.param) error.param = "response_format";
-            refuse(exchange, held->first.route, error);
+            refuse_answer(exchange, held->first.route, error, arrived);
             return;
           }
           run(exchange, std::move(held->first), std::move(held->second), block, *compiled, arrived);

@@ -35,7 +35,7 @@ struct ApiServiceOptions {
   double stuck_seconds = 60;     // without a sign of life from the engine: requests get 503
   bool debug_endpoints = false;  // POST /debug/stall
   int workers = 2;               // threads that read bodies and tokenise
-  RequestLog log;                // one line a request; null: none
+  RequestLog log;                // of requests that have ended; null: none
 };
 
 // What there is once the model is loaded.
@@ -84,6 +84,9 @@ class ApiService {
   void debug_stall(const ExchangePtr& exchange);
   void server_info(const ExchangePtr& exchange) const;
   void refuse(const ExchangePtr& exchange, ApiRoute route, const ApiError& error);
+  // One that was to be answered: it has a line in the log.
+  void refuse_answer(const ExchangePtr& exchange, ApiRoute route, const ApiError& error,
+                     Clock::time_point arrived);
 
   const Tokenizer& tokenizer_;
   const ChatFormat* format_;

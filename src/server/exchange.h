@@ -18,7 +18,8 @@ struct HttpRequest {
   std::string query;    // as sent, without '?'
   HttpHeaders headers;  // names in lower case
   std::string body;
-  std::string id;  // X-Request-Id of the client if it is harmless, else a random one
+  std::string id;      // X-Request-Id of the client if it is harmless, else a random one
+  std::string client;  // address of the other end; empty: not known
 
   // The first header of this (lower-case) name; empty: none.
   std::string_view header(std::string_view name) const {

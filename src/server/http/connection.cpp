@@ -1,5 +1,7 @@
 #include "server/http/connection.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -67,6 +69,19 @@ void tune(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
   // Otherwise the kernel takes megabytes for a client that does not read, before our own bound is reached.
   set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 128 << 10);
+}
+
+// Without the port; empty: not known.
+std::string peer_address(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  char text[INET6_ADDRSTRLEN] = "";
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  const void* bytes = nullptr;
+  if (address.ss_family == AF_INET) bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (address.ss_family == AF_INET6) bytes = &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  if (bytes == nullptr || inet_ntop(address.ss_family, bytes, text, sizeof text) == nullptr) return {};
+  return text;
 }
 
 // One request is answered after the other. Reading goes on during the answer: that is how a disconnect is noticed
@@ -169,6 +184,8 @@ class TcpConnection final : public Connection, public std::enable_shared_from_th
   // Its answer.
   std::shared_ptr<Answer> answer_;
   std::weak_ptr<Exchange> exchange_;
+  std::string client_;
+  bool handled_ = false;
   std::string method_, path_, id_;  // for the log, when the handler has the request
   Clock::time_point answer_started_;
   std::uint64_t answer_bytes_ = 0;
@@ -299,6 +316,7 @@ void TcpConnection::take_head(RequestReader::Head& head) {
   request_.method = head.method;
   request_.headers = std::move(head.headers);
   request_.id = choose_request_id(request_.header("x-request-id"));
+  request_.client = peer_address(socket_.native_handle());
   lease_ = BodyLease(server_.bodies);
 }
 
@@ -339,6 +357,7 @@ void TcpConnection::begin_answer(bool keep_alive) {
   method_ = request_.method;
   path_ = request_.path;
   id_ = request_.id;
+  client_ = request_.client;
   AnswerTerms terms;
   terms.path = path_;
   terms.http10 = http10_;
@@ -360,6 +379,7 @@ void TcpConnection::refuse(const HttpResponse& response, RefusalTerms terms) {
     answer_started_ = Clock::now();
     http10_ = false;
   }
+  handled_ = false;
   discarding_ = !terms.keep_alive;
   begin_answer(terms.keep_alive);
   if (terms.keep_alive) reader_.begin();
@@ -375,6 +395,7 @@ void TcpConnection::dispatch() {
     return refuse(unavailable_answer(request_.path, "the server holds too many request bodies"),
                   {.keep_alive = keep_alive_});
   }
+  handled_ = true;
   begin_answer(keep_alive_);
   pause_if_full();
   auto exchange = std::make_shared<HttpExchange>(std::move(request_), std::move(lease_), answer_);
@@ -397,6 +418,8 @@ void TcpConnection::log(int status) {
   options_.access_log({.id = id_,
                        .method = method_,
                        .path = path_,
+                       .client = client_,
+                       .handled = handled_,
                        .status = status,
                        .bytes = answer_bytes_,
                        .seconds = std::chrono::duration<double>(Clock::now() - answer_started_).count()});

@@ -33,6 +33,8 @@ struct AccessRecord {
   std::string_view id;
   std::string_view method;  // empty: the request line could not be read
   std::string_view path;    // without the query
+  std::string_view client;  // address
+  bool handled = false;     // it reached the handler of its route
   int status = 0;           // 499: the client went away, or was cut off for not reading
   std::uint64_t bytes = 0;  // taken by the kernel, head and framing included
   double seconds = 0;       // from the end of the request's head to the end of the answer
