@@ -25,6 +25,7 @@ UsageTotals sum_usage(std::span<const RequestUsage> choices, std::int64_t n) {
     totals.reasoning_tokens += usage.reasoning_tokens;
     totals.prompt_ms = std::max(totals.prompt_ms, usage.prefill_seconds * kMillisecondsPerSecond);
     totals.predicted_ms = std::max(totals.predicted_ms, usage.decode_seconds * kMillisecondsPerSecond);
+    totals.verify_steps += usage.speculation.verify_steps;
     totals.drafted += usage.speculation.proposed;
     totals.drafts_accepted += usage.speculation.accepted;
   }
@@ -54,9 +55,10 @@ void append_anthropic_usage(std::string& out, const UsageTotals& usage) {
 void append_timings(std::string& out, const UsageTotals& usage) {
   fmt::format_to(std::back_inserter(out),
                  R"({{"prompt_n":{},"prompt_ms":{:.3f},"predicted_n":{},"predicted_ms":{:.3f},"draft_n":{},)"
-                 R"("draft_n_accepted":{},"cache_n":{}}})",
+                 R"("draft_n_accepted":{},"draft_steps":{},"cache_n":{}}})",
                  usage.prompt_tokens - usage.cached_tokens, usage.prompt_ms, usage.completion_tokens,
-                 usage.predicted_ms, usage.drafted, usage.drafts_accepted, usage.cached_tokens);
+                 usage.predicted_ms, usage.drafted, usage.drafts_accepted, usage.verify_steps,
+                 usage.cached_tokens);
 }
 
 }  // namespace mimo

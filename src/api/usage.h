@@ -17,6 +17,7 @@ struct UsageTotals {
   std::int64_t reasoning_tokens = 0;  // of the completions
   double prompt_ms = 0;               // of the slowest choice
   double predicted_ms = 0;
+  std::int64_t verify_steps = 0;  // steps with drafts
   std::int64_t drafted = 0;
   std::int64_t drafts_accepted = 0;
 };
@@ -30,7 +31,8 @@ void append_openai_usage(std::string& out, const UsageTotals& usage);
 // The same in Anthropic's: there input_tokens are those that did not come from the cache.
 void append_anthropic_usage(std::string& out, const UsageTotals& usage);
 
-// The value of the extension "timings", as llama.cpp's server has it.
+// The value of the extension "timings", as llama.cpp's server has it; draft_steps is ours: the accept length is
+// 1 + draft_n_accepted / draft_steps.
 void append_timings(std::string& out, const UsageTotals& usage);
 
 }  // namespace mimo

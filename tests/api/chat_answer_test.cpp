@@ -305,7 +305,7 @@ TEST(ChatAnswers, TokenIdsAndTimings) {
   EXPECT_EQ(body.choices.at(0).logprobs[1].at("token"), "token_id:1");
   EXPECT_EQ(body.timings,
             fmt::format(R"({{"prompt_n":6,"prompt_ms":5E2,"predicted_n":{},"predicted_ms":2.5E2,"draft_n":8,)"
-                        R"("draft_n_accepted":5,"cache_n":4}})",
+                        R"("draft_n_accepted":5,"draft_steps":2,"cache_n":4}})",
                         script.size()));
   const SeenAnswer with_usage =
       StreamChecker({.include_usage = true})

@@ -82,6 +82,7 @@ inline RequestUsage script_usage(const Script& script, std::size_t tokens) {
   }
   usage.prefill_seconds = 0.5;
   usage.decode_seconds = 0.25;
+  usage.speculation.verify_steps = 2;
   usage.speculation.proposed = 8;
   usage.speculation.accepted = 5;
   return usage;
