@@ -8,6 +8,7 @@
 
 #include "api/parse_requests.h"
 #include "server/http/http_server.h"
+#include "server/web_page.h"
 
 namespace mimo {
 namespace {
@@ -80,7 +81,7 @@ std::string ApiService::unavailable() const {
 }
 
 std::vector<HttpRoute> ApiService::routes() {
-  std::vector<HttpRoute> routes;
+  std::vector<HttpRoute> routes = web_page_routes();
   const auto add = [&](const char* method, const char* path, Handler handler, Access access = Access::kKey,
                        bool always = false) {
     routes.push_back({method, path, std::move(handler), access, always});
