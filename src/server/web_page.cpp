@@ -50,7 +50,7 @@ std::vector<HttpRoute> web_page_routes() {
     MIMO_CHECK(content_type(file.name) != nullptr, "src/server/web/{}: no content type", file.name);
     routes.push_back({"GET", file.name == "index.html" ? "/" : fmt::format("/web/{}", file.name),
                       [&file](const std::shared_ptr<Exchange>& exchange) { serve(file, *exchange); },
-                      Access::kOpen});
+                      Access::kOpen, true});
   }
   return routes;
 }

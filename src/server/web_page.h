@@ -19,6 +19,7 @@ struct WebFile {
 std::span<const WebFile> web_files();
 
 // "/" leads to index.html, "/web/NAME" to every other file. No key is needed: the page asks for it where the API does.
+// They are served while the model loads, too.
 std::vector<HttpRoute> web_page_routes();
 
 }  // namespace mimo

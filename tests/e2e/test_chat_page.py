@@ -330,6 +330,21 @@ def test_the_key_is_asked_for(mimo, browser, tmp_path):
         assert "s3cret" not in server.log.read_text()
 
 
+def test_the_page_waits_for_the_model(browser, server):
+    with browser.page() as page:
+        page.send("Page.addScriptToEvaluateOnNewDocument", source="""{
+            const real = window.fetch;
+            let loading = 1;
+            window.fetch = (...call) => loading-- > 0
+                ? Promise.resolve(new Response('{"error": {"message": "the model is loading"}}', {status: 503}))
+                : real(...call);
+        }""")
+        page.open(server.url + "/")
+        page.wait_for("document.getElementById('status').textContent === 'the model is loading'")
+        page.wait_for("document.getElementById('model').textContent.startsWith('nano')")
+        assert page.text("#status") == ""
+
+
 def test_a_lost_connection_is_said(mimo, browser, tmp_path):
     with serving(tmp_path, "--speculative-algorithm", "NONE") as server, browser.page() as page:
         page.open(server.url + "/")

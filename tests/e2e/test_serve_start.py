@@ -41,6 +41,8 @@ def test_c81_the_port_is_open_and_says_503_until_the_model_answers(mimo, slow_to
             assert "/health" in path or "/ping" in path or headers["Retry-After"]
         status, _, text = server.request("GET", "/metrics")
         assert status == 200 and "mimo:num_requests_running" in text
+        status, _, text = server.request("GET", "/")
+        assert status == 200 and "<title>mimo</title>" in text
         assert "ready:" not in server.log.read_text(), "the model was loaded before anything could be seen"
         server.wait_for(lambda: server.request("GET", "/health")[0] == 200, 60)
         for method, path, body in CALLS:

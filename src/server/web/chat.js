@@ -207,6 +207,7 @@ async function readModel() {
       askForKey(settings.key ? "The server refuses this key." : "This server asks for a key.", readModel);
     } else {
       say(error.message);
+      if (error.status === 503) setTimeout(readModel, 1000); // the model is loading
     }
   }
 }
