@@ -11,10 +11,10 @@
 #include "cli/eval_options.h"
 #include "cli/eval_sets.h"
 #include "cli/speculation_report.h"
+#include "core/jsonl_writer.h"
 #include "core/progress.h"
 #include "eval/local_runner.h"
 #include "eval/report.h"
-#include "eval/result_file.h"
 #include "eval/url_runner.h"
 
 namespace mimo {
@@ -102,9 +102,9 @@ int run(EvalOptions& options, const EvalSet& set) {
   if (!problems) return report_error(problems.error());
   if (options.limit > 0 && std::cmp_less(options.limit, problems->size()))
     problems->resize(static_cast<std::size_t>(options.limit));
-  std::optional<ResultFile> output;
+  std::optional<JsonlWriter> output;
   if (!options.output.empty()) {
-    Result<ResultFile> file = ResultFile::create(options.output);
+    Result<JsonlWriter> file = JsonlWriter::create(options.output);
     if (!file) return report_error(file.error().within("--output"));
     output.emplace(std::move(*file));
   }

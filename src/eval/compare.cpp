@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "eval/jsonl.h"
+#include "core/jsonl.h"
 #include "eval/statistics.h"
 
 namespace mimo {

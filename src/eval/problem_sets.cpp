@@ -3,8 +3,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/jsonl.h"
 #include "eval/answer_extraction.h"
-#include "eval/jsonl.h"
 #include "text/tool_schema.h"
 
 namespace mimo {

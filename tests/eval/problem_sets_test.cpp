@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "eval/jsonl.h"
+#include "core/jsonl.h"
 #include "eval/temp_file.h"
 
 namespace mimo {

@@ -150,7 +150,7 @@ TEST(Compare, PairsByIdWhateverTheOrder) {
   EXPECT_EQ(comparison_json(out).at("identical_token_ids"), 1);
 }
 
-TEST(Compare, RefusesBadResultFiles) {
+TEST(Compare, RefusesBadJsonlWriters) {
   for (const auto& [text, named] :
        {std::pair{"{\"correct\":true}", "\"prompt_id\""}, std::pair{"{\"prompt_id\":\"1\"}", "\"correct\""},
         std::pair{"{\"prompt_id\":\"1\",\"correct\":1}", "\"correct\""},

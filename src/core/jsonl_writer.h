@@ -1,4 +1,4 @@
-// A file of results, one JSON line each, written as they come so that a broken run leaves what it had.
+// A file with one JSON object a line, written as they come so that a broken run leaves what it had.
 #pragma once
 
 #include <fstream>
@@ -9,17 +9,17 @@
 
 namespace mimo {
 
-class ResultFile {
+class JsonlWriter {
  public:
   // Replaces what was there. Errors name the path.
-  static Result<ResultFile> create(const std::string& path);
+  static Result<JsonlWriter> create(const std::string& path);
 
   void write(const json::object& line);
   // Says whether all of it was written. Called once, last.
   Status close();
 
  private:
-  explicit ResultFile(std::string path) : path_(std::move(path)), stream_(path_, std::ios::binary) {}
+  explicit JsonlWriter(std::string path) : path_(std::move(path)), stream_(path_, std::ios::binary) {}
 
   std::string path_;
   std::ofstream stream_;

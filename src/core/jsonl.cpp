@@ -1,4 +1,4 @@
-#include "eval/jsonl.h"
+#include "core/jsonl.h"
 
 #include "core/file.h"
 
