@@ -16,12 +16,12 @@ enum class Dataset : std::uint8_t { kRandom, kRandomIds, kShareGpt, kFile, kShar
 
 struct DatasetOptions {
   Dataset dataset = Dataset::kRandom;
-  std::string path;                           // sharegpt, file
-  std::optional<std::int64_t> count;          // none: 100, of files all
-  std::int64_t input_tokens = 1024;           // random
-  std::optional<std::int64_t> output_tokens;  // none: 128, of files what they say
-  double range_ratio = 0;                     // lengths are uniform in [len (1 - r), len (1 + r)]
-  std::uint64_t seed = 0;                     // of lengths, order and content
+  std::string path = {};                           // sharegpt, file
+  std::optional<std::int64_t> count = {};          // none: 100, of files all
+  std::int64_t input_tokens = 1024;                // random
+  std::optional<std::int64_t> output_tokens = {};  // none: 128, of files what they say
+  double range_ratio = 0;                          // lengths are uniform in [len (1 - r), len (1 + r)]
+  std::uint64_t seed = 0;                          // of lengths, order and content
   std::uint64_t run = 0;  // of content only: another one gives other text of the same shape
 
   // generated-shared-prefix: count is groups * prompts_per_group.

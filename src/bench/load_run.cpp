@@ -59,6 +59,8 @@ class Run {
       waiting_.pop_front();
       ++in_flight_;
       RequestRecord record = std::move(records_[i]);
+      // In a closed load a request is due when its turn comes.
+      if (std::isinf(pace_.rate)) record.due = client_.now();
       record.id = std::to_string(i);
       record.wanted_in = prompts_[i].prompt_tokens;
       record.wanted_out = prompts_[i].output_tokens;

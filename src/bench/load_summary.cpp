@@ -4,13 +4,12 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
+#include <utility>
 
 namespace mimo {
 namespace {
 
 constexpr double kMilliseconds = 1e3;
-// Requests one after the other: the gaps between them are the client's.
-constexpr double kAlone = 1.001;
 
 double rate(std::int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
@@ -28,6 +27,15 @@ std::vector<std::int64_t> tokens_of_events(const RequestRecord& record) {
   if (std::ssize(record.events) != record.n_out) return {};
   std::fill(tokens.begin(), tokens.end(), 1);
   return tokens;
+}
+
+bool one_after_the_other(std::span<const RequestRecord> records) {
+  std::vector<std::pair<double, double>> spans;
+  for (const RequestRecord& record : records) spans.emplace_back(record.t0, record.t_end);
+  std::sort(spans.begin(), spans.end());
+  return std::adjacent_find(spans.begin(), spans.end(), [](const auto& one, const auto& next) {
+           return next.first < one.second;
+         }) == spans.end();
 }
 
 struct Samples {
@@ -184,8 +192,8 @@ LoadSummary summarise_load(std::span<const RequestRecord> records, const Goodput
   summary.latency = describe(std::move(samples.latency));
   summary.start_delay = describe(std::move(samples.start_delay));
   const std::int64_t output = records.front().n_out;
-  if (equal_output && summary.failed == 0 && summary.concurrency < kAlone && output > 1 &&
-      summary.ttft.n == summary.requests) {
+  if (equal_output && summary.failed == 0 && output > 1 && summary.ttft.n == summary.requests &&
+      one_after_the_other(records)) {
     summary.single_decode_rate = static_cast<double>(output - 1) / (summary.latency.mean - summary.ttft.mean);
   }
   add_warnings(records, summary);

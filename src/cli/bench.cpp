@@ -1,7 +1,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "cli/bench_commands.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "core/cpu_features.h"
@@ -120,7 +124,15 @@ CommandBody add_bench_command(CLI::App& app) {
       ->check(CLI::Range(1, 65536))
       ->default_val(512);
   model->add_flag("--json", options->json, "One JSON object on stdout");
-  return [options] {
+  const std::vector<std::pair<std::string, CommandBody>> others = {
+      {"serve", add_bench_serve_command(*bench)},     {"sbs", add_bench_sbs_command(*bench)},
+      {"prefill", add_bench_prefill_command(*bench)}, {"fanout", add_bench_fanout_command(*bench)},
+      {"goodput", add_bench_goodput_command(*bench)}, {"report", add_bench_report_command(*bench)},
+  };
+  return [options, bench, others] {
+    for (const auto& [name, body] : others) {
+      if (bench->got_subcommand(name)) return body();
+    }
     // A config alone can only mean random weights.
     if (options->model.directory.empty() && !options->model.config_file.empty()) {
       options->model.load_format = "random";
