@@ -57,12 +57,12 @@ Result<RateSearch> search_rate(const RateSearchOptions& options,
   };
   double low = 0;   // keeps the target
   double high = 0;  // misses it
-  double rate = options.start;
-  for (int step = 0; step < kMostSteps && (low == 0 || high == 0); ++step) {
+  double rate = std::min(options.start, options.most);
+  for (int step = 0; step < kMostSteps && (low == 0 || high == 0) && low < options.most; ++step) {
     const Result<bool> kept = keeps(rate);
     if (!kept) return forward_error(kept);
     (*kept ? low : high) = rate;
-    rate *= *kept ? 2 : 0.5;
+    rate = *kept ? std::min(2 * rate, options.most) : rate / 2;
   }
   if (low == 0) return search;
   for (int step = 0; step < options.bisections && high > 0 && high - low >= options.precision * low; ++step) {

@@ -1,6 +1,7 @@
 // `mimo bench goodput`: the largest request rate whose time to first token keeps a target.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -18,6 +19,7 @@ struct RateSearchOptions {
   double target = 0;              // seconds
   std::string statistic = "p99";  // of the TTFT: see Distribution::get
   double start = 1;               // requests a second
+  double most = HUGE_VAL;         // no rate above this is tried
   double precision = 0.05;        // of the rate, at which the search ends
   int bisections = 8;             // most
   int confirmations = 2;          // further probes at the rate found

@@ -239,6 +239,7 @@ CommandBody add_bench_goodput_command(CLI::App& bench) {
   number("--start-rate", options->start, "Requests a second; 0: half of what one request at a time gives", 0,
          1e6)
       ->capture_default_str();
+  number("--max-rate", options->search.most, "No rate above this is tried; default: any", 1e-6, 1e9);
   number("--probe-seconds", options->probe_seconds, "Least time of a probe", 0.1, 1e6)->capture_default_str();
   command->add_option("--probe-requests", options->probe_requests, "Least requests of a probe")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))

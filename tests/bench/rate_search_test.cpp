@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace mimo {
@@ -45,6 +46,21 @@ TEST(RateSearch, ARateThatIsNotConfirmedIsLowered) {
   ASSERT_TRUE(found && found->rate);
   EXPECT_LT(*found->rate, 9);
   EXPECT_GT(best, 9);
+}
+
+TEST(RateSearch, GoesNoFurtherThanItIsTold) {
+  for (const double start : {1.0, 8.0, 100.0}) {
+    std::vector<double> rates;
+    const auto found =
+        search_rate({.target = 1, .start = start, .most = 8}, [&](double rate) -> Result<RateProbe> {
+          rates.push_back(rate);
+          return probe_at(rate, 1000);
+        });
+    ASSERT_TRUE(found && found->rate);
+    EXPECT_EQ(*found->rate, 8);
+    EXPECT_EQ(*std::max_element(rates.begin(), rates.end()), 8);
+    EXPECT_LE(rates.size(), 4U + 2U);
+  }
 }
 
 TEST(RateSearch, NoRateAtAll) {
