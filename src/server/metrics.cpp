@@ -115,6 +115,7 @@ void Metrics::ended(Ending how, const RequestUsage& usage, double seconds_since_
   ++endings_[static_cast<std::size_t>(how)];
   prompt_tokens_ += usage.prompt_tokens;
   cached_tokens_ += usage.cached_tokens;
+  cached_host_tokens_ += usage.cached_host_tokens;
   generated_tokens_ += usage.completion_tokens;
   latency_.observe(seconds_since_arrival);
   queue_.observe(usage.queue_seconds);
@@ -193,6 +194,8 @@ std::string Metrics::text(const EngineFigures& engine) const {
       "counter", "Tokens delivered to requests that have ended.", number(generated_tokens_));
   page.value({"mimo:cached_tokens_total", "sglang:cached_tokens_total", "vllm:prompt_tokens_cached_total"},
              "counter", "Prompt tokens that came from the prefix cache.", number(cached_tokens_));
+  page.value({"mimo:cached_host_tokens_total"}, "counter", "Part of them that came back from host memory.",
+             number(cached_host_tokens_));
   page.value({"mimo:prefix_cache_queries_total", "vllm:prefix_cache_queries_total"}, "counter",
              "Prompt tokens looked up in the prefix cache.", number(prompt_tokens_));
   page.value({"mimo:prefix_cache_hits_total", "vllm:prefix_cache_hits_total"}, "counter",

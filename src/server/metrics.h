@@ -75,6 +75,7 @@ class Metrics {
   std::array<std::int64_t, 6> refused_{};  // by hundreds of the status
   std::int64_t prompt_tokens_ = 0;
   std::int64_t cached_tokens_ = 0;
+  std::int64_t cached_host_tokens_ = 0;
   std::int64_t generated_tokens_ = 0;
 };
 
