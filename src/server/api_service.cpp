@@ -8,6 +8,7 @@
 
 #include "api/parse_requests.h"
 #include "server/http/http_server.h"
+#include "server/openapi.h"
 #include "server/web_page.h"
 
 namespace mimo {
@@ -130,6 +131,8 @@ std::vector<HttpRoute> ApiService::routes() {
   if (options_.debug_endpoints) {
     add("POST", "/debug/stall", [this](const ExchangePtr& exchange) { debug_stall(exchange); });
   }
+  add("GET", "/openapi.json",
+      [](const ExchangePtr& exchange) { respond_json(exchange, std::string(openapi_json())); });
   add("GET", "/version", [this](const ExchangePtr& exchange) {
     respond_json(exchange, json::serialize(json::object{{"version", options_.version}}));
   });
