@@ -34,7 +34,7 @@ from pathlib import Path
 from nano_eval import ROOT, table
 
 TIGHT = ("--schedule-conservativeness", "0.05", "--max-total-tokens")
-HOST = ("--host-kv-gb", "0.06", "--host-kv-min-tokens", "32")  # less than all prefixes need
+HOST = ("--host-kv-gb", "0.1", "--host-kv-min-tokens", "32")  # less than all prefixes need
 # KV format, which the cold server has too, and flags of the server under load beside drafts and port. Everywhere the full
 # pool is short, in some runs the window pool as well.
 RUNS = {
