@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 
 #include "cache/sequence_pages.h"
-#include "core/file.h"
 
 namespace mimo {
 namespace {
@@ -32,11 +33,12 @@ std::uint64_t bytes_per_token(const ModelConfig& config, LayerKind kind, KvDType
 }  // namespace
 
 std::uint64_t available_memory() {
-  const Result<std::string> text = read_file("/proc/meminfo", 1u << 20);
-  if (!text) return 0;
-  const std::size_t at = text->find("MemAvailable:");
-  if (at == std::string::npos) return 0;
-  return std::strtoull(text->c_str() + at + 13, nullptr, 10) * 1024;
+  // Not read_file(): files of /proc say that they are empty.
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("MemAvailable:")) return std::strtoull(line.c_str() + 13, nullptr, 10) * 1024;
+  }
+  return 0;
 }
 
 Result<KvPools> plan_kv_pools(const ModelConfig& config, const ServeOptions& options,
