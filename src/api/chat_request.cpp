@@ -75,15 +75,16 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view text, const A
   const std::optional<std::string> content = body.text("content");
   const int sources = (prompt ? 1 : 0) + (content ? 1 : 0) + (body.has("messages") ? 1 : 0);
   if (sources > 1) body.problem("prompt", "expected only one of prompt, content and messages");
+  ApiRequest chat;
   if (prompt || content) {
     request.text = prompt ? prompt : content;
   } else {
-    ApiRequest chat;
     read_messages(body, context.limits, chat.chat);
-    read_tools(body, context.limits, chat);
-    read_template_kwargs(body, context, chat.chat);
-    request.chat = std::move(chat.chat);
   }
+  // Checked even where a text has no use for them.
+  read_tools(body, context.limits, chat);
+  read_template_kwargs(body, context, chat.chat);
+  request.chat = std::move(chat.chat);
   if (sources == 0 && !object->contains("messages")) {
     return tl::unexpected(
         problem.error().param == "messages"
