@@ -13,6 +13,7 @@ namespace mimo {
 using CommandBody = std::function<int()>;
 
 CommandBody add_bench_command(CLI::App& app);
+CommandBody add_chat_command(CLI::App& app);
 CommandBody add_eval_command(CLI::App& app);
 CommandBody add_eval_compare_command(CLI::App& eval);  // a subcommand of eval
 CommandBody add_generate_command(CLI::App& app);

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
       {"serve", mimo::add_serve_command(app)},     {"generate", mimo::add_generate_command(app)},
       {"inspect", mimo::add_inspect_command(app)}, {"plan", mimo::add_plan_command(app)},
       {"bench", mimo::add_bench_command(app)},     {"eval", mimo::add_eval_command(app)},
+      {"chat", mimo::add_chat_command(app)},
   };
   try {
     app.parse(argc, argv);
