@@ -149,7 +149,11 @@ void ServingEngine::run(Command& command) {
                       },
                       [this](const Abort& abort) { core_->abort(abort.id); },
                       [this](const FailAll& all) { core_->fail_all(all.error); },
-                      [this](const Flush& flush) { flush.done(core_->flush_cache()); },
+                      [this](const Flush& flush) {
+                        Status flushed = core_->flush_cache();
+                        publish();  // first: who flushes sees it in status()
+                        flush.done(std::move(flushed));
+                      },
                       [](const Stall& stall) { std::this_thread::sleep_for(stall.seconds); }},
              command);
 }

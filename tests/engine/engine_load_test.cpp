@@ -323,8 +323,8 @@ TEST_P(EngineLoad, ThreadsThatAskAndAbortChangeNoAnswerAndLeaveNothing) {
     EXPECT_GT(engine.speculation().accepted, 0);
   }
   ASSERT_TRUE(engine.flush_cache());
-  EXPECT_EQ(inside.status().full.free, status.full.total);
-  EXPECT_EQ(inside.status().window.free, status.window.total);
+  EXPECT_EQ(engine.status().full.free, status.full.total);
+  EXPECT_EQ(engine.status().window.free, status.window.total);
 }
 
 std::string load_name(const ::testing::TestParamInfo<LoadOptions>& info) {
