@@ -48,7 +48,7 @@ RUNS = {
     "fp8-page1-host": ("fp8", (*TIGHT, "1536", "--swa-full-tokens-ratio", "1", "--page-size", "1", "--chunked-prefill-size",
                                "64", *HOST)),
 }
-LONGEST = 900  # tokens of a prompt and its answer; the smallest pool holds 1,280
+LONGEST = 1200  # tokens of a prompt and its answer; the smallest pool holds 1,280
 TOO_MANY = 50  # differences after which a run is given up
 
 
@@ -57,9 +57,10 @@ class Failure(Exception):
 
 
 class Server:
-    def __init__(self, arguments, folder, *flags):
+    def __init__(self, arguments, folder, *flags, cold=False):
         self.log = Path(folder) / f"serve-{time.monotonic_ns()}.log"
-        command = [arguments.mimo, "serve", arguments.model, "--port", "0", "--threads", str(arguments.threads), *flags]
+        program = arguments.cold_mimo if cold else arguments.mimo
+        command = [program, "serve", arguments.model, "--port", "0", "--threads", str(arguments.threads), *flags]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                             env={**os.environ, "MIMO_API_KEY": ""})
@@ -416,7 +417,7 @@ def gaps(wrong, arguments, folder, kv):
     """What was wrong as text; of differences with the distance of the two likeliest tokens there, in the cold server."""
     if not any(isinstance(entry, tuple) for entry in wrong):
         return wrong
-    server = Server(arguments, folder, *cold_flags(kv))
+    server = Server(arguments, folder, *cold_flags(kv), cold=True)
     lines = []
     for entry in wrong:
         if isinstance(entry, tuple):
@@ -437,6 +438,7 @@ def cold_flags(kv):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mimo", type=Path, default=ROOT / "build" / "mimo", help="the program")
+    parser.add_argument("--cold-mimo", type=Path, help="the one for the cold answers; default: the same")
     parser.add_argument("--model", type=Path, default=ROOT / "models" / "nano", help="checkpoint directory")
     parser.add_argument("--threads", type=int, default=0, help="threads of the server (0: one per CPU)")
     parser.add_argument("--requests", type=int, default=2000, help="of each run")
@@ -449,13 +451,14 @@ def main():
     parser.add_argument("--no-memory-check", action="store_true", help="for sanitizers, which keep freed memory")
     parser.add_argument("--keep-logs", type=Path, help="folder for logs of servers that say something bad")
     arguments = parser.parse_args()
+    arguments.cold_mimo = arguments.cold_mimo or arguments.mimo
     cases, lines, findings = {}, [], []
     with tempfile.TemporaryDirectory() as folder:
         try:
             for name in arguments.runs:
                 kv = RUNS[name][0]
                 if kv not in cases:
-                    cold = Server(arguments, folder, *cold_flags(kv))
+                    cold = Server(arguments, folder, *cold_flags(kv), cold=True)
                     cases[kv] = make_cases(cold, arguments, random.Random(arguments.seed))
                     if (status := cold.stop()) != 0:
                         raise Failure(f"the cold server ended with status {status}")
