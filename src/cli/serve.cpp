@@ -139,10 +139,13 @@ Result<std::vector<std::string>> api_keys(const ServeOptions& options) {
 // Of the start, for /server_info. Keys are counted, not shown.
 json::object arguments(const ServeOptions& options, const KvPools& pools, const LoadedModel& loaded,
                        std::size_t keys) {
+  json::array kernels;
+  for (const std::string& line : loaded.ops->describe()) kernels.emplace_back(line);
   return {{"host", options.host},
           {"port", options.port},
           {"api_keys", keys},
           {"backend", loaded.ops->name()},
+          {"kernels", std::move(kernels)},
           {"kv_cache_dtype", kv_dtype_name(loaded.kv_dtype)},
           {"page_size", options.model.page_size},
           {"context_length", pools.max_model_len},

@@ -38,7 +38,7 @@ struct Layout {
 
 class Layouts : public ::testing::TestWithParam<Layout> {};
 
-TEST_P(Layouts, EveryShardMatchesPlainReader) {
+TEST_P(Layouts, C69EveryShardMatchesPlainReader) {
   const Layout& layout = GetParam();
   TempDir dir;
   TinyCheckpoint(layout.model).write(dir.path(), layout.shards);
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Spec model 3.4 and issue case: the real geometry rules in small. Full layers have 4 KV heads in 4 chunks,
 // window layers 8 in 4, and no chunk is a multiple of 128 rows.
-TEST(FusedQkv, ChunkScalesDifferFromPlainOnes) {
+TEST(FusedQkv, C69ChunkScalesDifferFromPlainOnes) {
   TempDir dir;
   TinyCheckpoint checkpoint{TinyModel{}};
   EXPECT_EQ(checkpoint.tensors.at("model.layers.0.self_attn.qkv_proj.weight_scale_inv").shape.at(0), 4 * 3);
@@ -145,7 +145,7 @@ TEST(FusedQkv, PlainReexportIsDetectedAndReported) {
   EXPECT_THAT((*source)->config().warnings[0], HasSubstr("plain"));
 }
 
-TEST(FusedQkv, WrongChunkCountIsAnError) {
+TEST(FusedQkv, C69WrongChunkCountIsAnError) {
   {
     TempDir dir;
     TinyModel model;
@@ -205,7 +205,7 @@ TEST(FusedQkv, OverrideThatContradictsTheFilesIsRefused) {
   EXPECT_THAT(error_of(split, options), HasSubstr("split"));
 }
 
-TEST(Sharding, UnsupportedSizesAreRefusedWithTheList) {
+TEST(Sharding, C77UnsupportedSizesAreRefusedWithTheList) {
   TempDir dir;
   TinyCheckpoint(TinyModel{.mtp_heads = 1}).write(dir.path());
   OpenOptions options;
@@ -233,7 +233,7 @@ std::string broken(Change change, const TinyModel& model = {}, int shards = 0) {
   return error_of(dir);
 }
 
-TEST(Strict, MissingTensorIsNamed) {
+TEST(Strict, C65MissingTensorIsNamed) {
   for (const char* name :
        {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight",
         "model.layers.2.input_layernorm.weight", "model.layers.1.self_attn.attention_sink_bias",
@@ -358,7 +358,7 @@ TEST(Strict, NanScalesAndVectorsAreRefusedWhenHandedOut) {
               AllOf(HasSubstr("e_score_correction_bias[0]"), HasSubstr("nan")));
 }
 
-TEST(Shards, MissingFileIsNamed) {
+TEST(Shards, C65MissingFileIsNamed) {
   TempDir dir;
   TinyCheckpoint(TinyModel{}).write(dir.path(), 4);
   std::filesystem::remove(dir.file("model_part1.safetensors"));

@@ -65,7 +65,7 @@ struct Bad {
 
 class BadFile : public ::testing::TestWithParam<Bad> {};
 
-TEST_P(BadFile, IsRefusedByName) {
+TEST_P(BadFile, C66IsRefusedByName) {
   const auto header = parse_safetensors(GetParam().bytes, "dir/part3.safetensors");
   ASSERT_FALSE(header);
   EXPECT_THAT(header.error().message, HasSubstr("dir/part3.safetensors"));

@@ -567,6 +567,13 @@ def test_c70_memory_that_is_not_there_is_refused_with_the_numbers(mimo):
     assert 0 < int(fits) < 10**9
 
 
+def test_c72_the_chosen_kernels_are_printed_and_told(nano):
+    kernels = nano.request("GET", "/server_info")[2]["arguments"]["kernels"]
+    log = nano.log.read_text()
+    assert any(line.startswith("attention: ") for line in kernels)
+    assert all(f"  {line}\n" in log for line in kernels)
+
+
 def test_c74_options_are_checked_and_their_order_does_not_matter(mimo, tmp_path):
     run = mimo("serve", TINY, "--port", 0, "--max-modle-len", 10)
     assert run.status > 0 and "--max-model-len" in run.err

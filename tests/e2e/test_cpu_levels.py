@@ -34,7 +34,7 @@ def mimo_built():
 
 
 @pytest.mark.parametrize("level", ["avx512", "avx512fp16"])
-def test_levels_agree(expected, level):
+def test_c96_levels_agree(expected, level):
     done = generate([], MIMO_CPU_LEVEL=level)
     if done.returncode != 0 and "the best this CPU has" in done.stderr:
         pytest.skip(f"this CPU has no {level}")
@@ -48,7 +48,7 @@ def test_unknown_level_is_refused(mimo_built):
 
 
 @pytest.mark.skipif(QEMU is None, reason="qemu-x86_64 is not installed (scripts/setup)")
-def test_avx2_cpu_runs_and_older_ones_are_told(expected):
+def test_c96_avx2_cpu_runs_and_older_ones_are_told(expected):
     assert tokens(generate([QEMU, "-cpu", "Haswell"])) == expected
     old = generate([QEMU, "-cpu", "Nehalem"])
     assert old.returncode == 1, old.stderr

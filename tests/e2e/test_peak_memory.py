@@ -44,7 +44,7 @@ def kv_bytes(config):
     return total
 
 
-def test_peak_memory(mimo, write_json):
+def test_c68_peak_memory(mimo, write_json):
     config = json.loads(CONFIG.read_text())
     ids = write_json([i % config["vocab_size"] for i in range(PROMPT_TOKENS)])
     # Between the two a small process: a child's peak counts what its parent had when it was forked.

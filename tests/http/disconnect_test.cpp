@@ -47,7 +47,7 @@ class HttpDisconnect : public HttpServerTest {
 
 const std::string kOld = "POST /held HTTP/1.0\r\nContent-Length: 1\r\n\r\nx";
 
-TEST_F(HttpDisconnect, ClosedInEveryPhase) {
+TEST_F(HttpDisconnect, C80ClosedInEveryPhase) {
   start();
   std::size_t count = 0;
   for (const std::string& request : {post("/held", "x"), kOld}) {
@@ -86,7 +86,7 @@ TEST_F(HttpDisconnect, ClosedOnAKeptConnection) {
   }
 }
 
-TEST_F(HttpDisconnect, HalfCloseIsNoDisconnect) {
+TEST_F(HttpDisconnect, C80HalfCloseIsNoDisconnect) {
   start();
   for (const std::string& request : {post("/held", "x"), kOld}) {
     Running plain = run(request, Phase::kWaiting);

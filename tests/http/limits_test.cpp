@@ -94,7 +94,7 @@ TEST_F(HttpLimits, SlowHead) {
   EXPECT_GE(server_->stats().timeouts, 2u);
 }
 
-TEST_F(HttpLimits, SlowUpload) {
+TEST_F(HttpLimits, C86SlowUpload) {
   start(short_times());
   RawClient slow = client();
   ASSERT_TRUE(slow.send("POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n"));
