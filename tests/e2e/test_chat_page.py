@@ -1,6 +1,8 @@
 """The chat page in a real Chromium, against the real server."""
 import json
 import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from browser import CHROMIUM, Browser
@@ -343,6 +345,53 @@ def test_the_page_waits_for_the_model(browser, server):
         page.wait_for("document.getElementById('status').textContent === 'the model is loading'")
         page.wait_for("document.getElementById('model').textContent.startsWith('nano')")
         assert page.text("#status") == ""
+
+
+@pytest.fixture(scope="module")
+def other_origin():
+    """An empty page from elsewhere."""
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><link rel=icon href='data:,'>")
+
+    other = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{other.server_port}"
+    other.shutdown()
+    other.server_close()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_c91_pages_of_allowed_origins_can_use_the_api(mimo, browser, other_origin, tmp_path, allowed):
+    flags = ["--cors-allow-origins", other_origin if allowed else "http://127.0.0.1:1", "--api-key", "k1"]
+    with serving(tmp_path, *flags) as server, browser.page() as page:
+        page.open(other_origin)
+        got = page.evaluate("""(async () => {
+            const call = async (path, key, body) => {
+                const headers = {"Content-Type": "application/json", Authorization: "Bearer " + key};
+                try {
+                    const reply = await fetch(%s + path, {method: "POST", headers, body: JSON.stringify(body)});
+                    return [reply.status, await reply.text()];
+                } catch {
+                    return "refused by the browser";
+                }
+            };
+            const ask = {messages: [{role: "user", content: "Hi."}], max_tokens: 3};
+            const chat = "/v1/chat/completions";
+            return [await call(chat, "k1", ask), await call(chat, "k1", {...ask, stream: true}), await call(chat, "wrong", ask),
+                    await call(chat, "k1", {messages: 3})];
+        })()""" % json.dumps(server.url))
+        if allowed:
+            assert [status for status, _ in got] == [200, 200, 401, 400]
+            assert got[1][1].endswith("data: [DONE]\n\n") and all("error" in json.loads(body) for _, body in got[2:])
+        else:
+            assert got == ["refused by the browser"] * 4
 
 
 def test_a_lost_connection_is_said(mimo, browser, tmp_path):
