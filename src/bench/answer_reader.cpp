@@ -69,16 +69,19 @@ void AnswerReader::read_usage(const json::object& object) {
     const json::object* details = member(*usage, "prompt_tokens_details");
     const auto cached = details == nullptr ? std::nullopt : count(*details, "cached_tokens");
     if (cached) record_.n_cached = cached;
+    if (details != nullptr) record_.n_host = count(*details, "cached_tokens_host").value_or(record_.n_host);
   }
   // Of llama.cpp's server, whose usage may be missing or silent about cached tokens.
   if (timings == nullptr) return;
   const auto cached = count(*timings, "cache_n");
+  record_.draft_steps = count(*timings, "draft_steps").value_or(0);
+  record_.drafts_accepted = count(*timings, "draft_n_accepted").value_or(0);
   if (cached && !record_.n_cached) record_.n_cached = cached;
   const auto output = count(*timings, "predicted_n");
   if (has_usage_ || !output) return;
   record_.n_in = count(*timings, "prompt_n").value_or(0) + cached.value_or(0);
   record_.n_out = *output;
-  has_usage_ = true;
+  has_timings_ = true;
 }
 
 bool AnswerReader::add_text(const json::object& object, const char* key) {
@@ -211,7 +214,7 @@ Status AnswerReader::body(std::string_view text, double at) {
 
 Status AnswerReader::check_counts() {
   if (record_.finish.empty()) return fail(ErrorCode::kCorrupt, "the answer has no finish_reason");
-  if (!has_usage_)
+  if (!has_usage_ && !has_timings_)
     return fail(ErrorCode::kUnsupported,
                 "the server says neither usage nor timings: tokens cannot be counted");
   return {};

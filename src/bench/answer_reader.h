@@ -42,6 +42,7 @@ class AnswerReader {
   RequestRecord& record_;
   bool done_ = false;
   bool has_usage_ = false;
+  bool has_timings_ = false;
   std::int64_t running_ = -1;  // tokens generated so far; -1: the server does not say
   std::int64_t counted_ = 0;   // of them, those that belong to events
   double finished_at_ = -1;    // arrival of finish_reason

@@ -31,9 +31,7 @@ json::object fanout_json(const FanoutResult& result) {
   out["prefilled_tokens"] = known ? json::value(result.prefilled()) : json::value(nullptr);
   out["prefilled_over_ideal"] = known ? json::value(result.ratio()) : json::value(nullptr);
   out["cached_device_tokens"] =
-      known && result.work.host_tokens
-          ? json::value(static_cast<double>(result.summary.n_cached) - *result.work.host_tokens)
-          : json::value(nullptr);
+      known ? json::value(result.summary.n_cached - result.summary.n_host) : json::value(nullptr);
   return out;
 }
 
@@ -49,12 +47,11 @@ std::string fanout_text(const FanoutResult& result) {
   } else {
     append("ideal prefill {} tokens\n", result.ideal);
   }
-  if (result.work.host_tokens) {
-    append("cached: {:.0f} tokens on the device, {:.0f} from host memory in {:.0f} restores\n",
-           static_cast<double>(result.summary.n_cached) - *result.work.host_tokens, *result.work.host_tokens,
-           result.work.host_restores.value_or(0));
-  } else if (result.summary.cached_known) {
-    append("cached: {} tokens\n", result.summary.n_cached);
+  if (result.summary.cached_known) {
+    append("cached: {} tokens on the device, {} from host memory",
+           result.summary.n_cached - result.summary.n_host, result.summary.n_host);
+    if (result.work.host_restores) append(" in {:.0f} restores", *result.work.host_restores);
+    out += '\n';
   }
   if (result.work.retractions) append("retractions: {:.0f}\n", *result.work.retractions);
   if (result.work.evicted_pages) append("evicted pages: {:.0f}\n", *result.work.evicted_pages);

@@ -160,6 +160,7 @@ LoadSummary summarise_load(std::span<const RequestRecord> records, const Goodput
     summary.n_in += record.n_in;
     summary.n_out += record.n_out;
     summary.n_cached += record.n_cached.value_or(0);
+    summary.n_host += record.n_host;
     summary.cached_known &= record.n_cached.has_value();
     summary.other_input += record.wanted_in > 0 && record.wanted_in != record.n_in ? 1 : 0;
     summary.cut_short += record.n_out < record.wanted_out ? 1 : 0;
@@ -215,6 +216,7 @@ json::object summary_json(const LoadSummary& summary) {
   out["output_tokens"] = summary.n_out;
   out["cached_tokens"] = summary.cached_known ? json::value(summary.n_cached) : json::value(nullptr);
   out["cached_share"] = summary.cached_known ? json::value(summary.cached_share()) : json::value(nullptr);
+  out["cached_host_tokens"] = summary.n_host;
   if (summary.retokenized >= 0) out["retokenized_output_tokens"] = summary.retokenized;
   out["other_input_length"] = summary.other_input;
   out["cut_short"] = summary.cut_short;
@@ -253,7 +255,9 @@ std::string summary_text(const LoadSummary& summary) {
   add("{} requests in {:.3f} s, {:.2f} in flight on average\n", summary.requests, summary.wall,
       summary.concurrency);
   add("tokens: {} prompt", summary.n_in);
-  if (summary.cached_known) add(" ({:.2f}% cached)", 100 * summary.cached_share());
+  if (summary.cached_known) add(" ({:.2f}% cached", 100 * summary.cached_share());
+  if (summary.cached_known && summary.n_host > 0) add(", {} tokens of it from host memory", summary.n_host);
+  if (summary.cached_known) add(")");
   add(", {} output", summary.n_out);
   if (summary.retokenized >= 0) add(" ({} when encoded again)", summary.retokenized);
   if (summary.cut_short > 0) add("; {} answers ended before the length wanted", summary.cut_short);

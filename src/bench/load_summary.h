@@ -39,6 +39,7 @@ struct LoadSummary {
   std::int64_t n_in = 0;
   std::int64_t n_out = 0;
   std::int64_t n_cached = 0;
+  std::int64_t n_host = 0;        // of those, from host memory
   bool cached_known = true;       // of every request
   std::int64_t other_input = 0;   // requests whose prompt had another length than wanted
   std::int64_t cut_short = 0;     // that ended before the length wanted

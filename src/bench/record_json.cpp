@@ -30,6 +30,8 @@ json::object record_json(const RequestRecord& record, bool with_text) {
   out["n_cached"] = record.n_cached ? json::value(*record.n_cached) : json::value(nullptr);
   out["n_out"] = record.n_out;
   out["n_out_wanted"] = record.wanted_out;
+  out["n_cached_host"] = record.n_host;
+  out["al"] = record.accept_length() ? json::value(*record.accept_length()) : json::value(nullptr);
   out["due"] = record.due;
   out["t0"] = record.t0;
   out["t1"] = record.t1 < 0 ? json::value(nullptr) : json::value(record.t1);
@@ -74,6 +76,7 @@ Result<RequestRecord> record_from_json(const json::object& line, const std::stri
   record.wanted_in = count("n_in_wanted");
   const json::value* cached = find("n_cached");
   if (cached != nullptr && cached->is_int64()) record.n_cached = cached->get_int64();
+  record.n_host = count("n_cached_host");
   record.n_out = count("n_out");
   record.wanted_out = count("n_out_wanted");
   record.due = number("due", 0);

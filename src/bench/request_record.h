@@ -31,12 +31,20 @@ struct RequestRecord {
   std::int64_t n_in = 0;
   std::int64_t n_out = 0;
   std::optional<std::int64_t> n_cached;  // none: the server does not say
+  std::int64_t n_host = 0;               // of n_cached, what came back from host memory
+  std::int64_t draft_steps = 0;          // with drafts; 0: none, or the server does not say
+  std::int64_t drafts_accepted = 0;
   std::string finish;
   std::string text;               // generated, reasoning and arguments included
   std::vector<std::int32_t> ids;  // with return_token_ids
   std::string error;              // empty: it ended well
 
   bool failed() const { return !error.empty(); }
+  // Tokens that a step with drafts gave, the bonus token included; none: not known.
+  std::optional<double> accept_length() const {
+    if (draft_steps <= 0) return std::nullopt;
+    return 1 + static_cast<double>(drafts_accepted) / static_cast<double>(draft_steps);
+  }
   double latency() const { return t_end - t0; }
   // None: not streamed, or nothing was generated.
   std::optional<double> ttft() const { return t1 < 0 ? std::nullopt : std::optional<double>(t1 - t0); }

@@ -67,7 +67,6 @@ ServerWork work_between(const ServerCounters& before, const ServerCounters& afte
   work.retractions = delta(
       {"mimo:num_preemptions_total", "vllm:num_preemptions_total", "sglang:num_retracted_requests_total"});
   work.evicted_pages = delta({"mimo:evicted_full_pages_total"});
-  work.host_tokens = delta({"mimo:cached_host_tokens_total", "mimo:host_loaded_tokens_total"});
   work.host_restores = delta({"mimo:host_restores_total"});
   work.gauge_accept_length = after.value({"sglang:spec_accept_length"});
   return work;
@@ -83,7 +82,6 @@ json::object work_json(const ServerWork& work) {
   put("verify_steps", work.verify_steps);
   put("retractions", work.retractions);
   put("evicted_full_pages", work.evicted_pages);
-  put("cached_host_tokens", work.host_tokens);
   put("host_restores", work.host_restores);
   return out;
 }

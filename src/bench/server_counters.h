@@ -39,8 +39,7 @@ struct ServerWork {
   std::optional<double> accepted;
   std::optional<double> retractions;
   std::optional<double> evicted_pages;
-  std::optional<double> host_tokens;  // prompt tokens restored from host memory
-  std::optional<double> host_restores;
+  std::optional<double> host_restores;  // prefixes that came back from host memory
   std::optional<double>
       gauge_accept_length;  // of servers that have no counters for it; may cover more than the run
 

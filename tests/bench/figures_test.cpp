@@ -231,7 +231,7 @@ TEST(ServerCounters, AddsUpSeriesAndReadsOtherServersNames) {
   EXPECT_DOUBLE_EQ(work.accept_length().value_or(0), 1 + 35.0 / 10);
   EXPECT_DOUBLE_EQ(work.acceptance_rate().value_or(0), 0.5);
   EXPECT_DOUBLE_EQ(work.retractions.value_or(0), 5);
-  EXPECT_FALSE(work.host_tokens);
+  EXPECT_FALSE(work.host_restores);
   EXPECT_FALSE(work_between({}, {}).accept_length());
   EXPECT_FALSE(work_between(before, before).accept_length());
   EXPECT_TRUE(ServerCounters("garbage\n\x01\n{}\n").empty());

@@ -197,11 +197,13 @@ TEST(LoadClient, ToolCallsAreGeneratedText) {
 
 TEST(LoadClient, TimingsOfLlamaCppStandInForUsage) {
   StubServer server([](const StubRequest&) {
-    return std::vector<StubPart>{{0, stream_head()},
-                                 {0, sse(R"({"choices":[{"text":"a","finish_reason":null}]})")},
-                                 {0, sse(R"({"choices":[{"text":"","finish_reason":"length"}],)"
-                                         R"("timings":{"prompt_n":60,"cache_n":40,"predicted_n":5}})")},
-                                 {0, sse("[DONE]") + chunk("")}};
+    return std::vector<StubPart>{
+        {0, stream_head()},
+        {0, sse(R"({"choices":[{"text":"a","finish_reason":null}]})")},
+        {0,
+         sse(R"({"choices":[{"text":"","finish_reason":"length"}],)"
+             R"("timings":{"prompt_n":60,"cache_n":40,"predicted_n":5,"draft_steps":2,"draft_n_accepted":3}})")},
+        {0, sse("[DONE]") + chunk("")}};
   });
   const LoadResult result = load(server, {});
   const RequestRecord& record = result.records.front();
@@ -209,6 +211,7 @@ TEST(LoadClient, TimingsOfLlamaCppStandInForUsage) {
   EXPECT_EQ(record.n_in, 100);
   EXPECT_EQ(record.n_cached, 40);
   EXPECT_EQ(record.n_out, 5);
+  EXPECT_EQ(record.accept_length(), 2.5);
 }
 
 TEST(LoadClient, AnswersThatAreNotStreamed) {
