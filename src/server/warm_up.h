@@ -13,7 +13,7 @@
 namespace mimo {
 
 // Verify steps below which the self-check of the drafts says nothing.
-inline constexpr std::int64_t kJudgedWarmUpSteps = 8;
+inline constexpr std::int64_t kJudgedWarmUpSteps = 4;
 
 struct WarmUpOptions {
   std::int64_t prompt_tokens = 0;  // of the long prompt: more than one chunk, so that both kinds of steps run

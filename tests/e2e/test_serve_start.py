@@ -98,7 +98,8 @@ def test_c28_a_drafter_that_is_never_right_is_reported_at_the_start(mimo, tmp_pa
     shutil.copytree(NANO, broken)
     zero_tensor(broken / "dflash" / "dflash_draft_model.safetensors", "norm.weight")
     ask = {"messages": [{"role": "user", "content": "What is 13 plus 29?"}], "temperature": 0, "max_tokens": 100}
-    with serving(tmp_path, model=broken) as server:
+    # All drafts of all steps: how many there are must not hang on how busy the machine is.
+    with serving(tmp_path, "--speculative-adaptive-width", "off", model=broken) as server:
         log = server.log.read_text()
         assert "warning: self-check: none of " in log and "Likely causes" in log
         drafted = server.metric("vllm:spec_decode_num_draft_tokens_total")
