@@ -14,7 +14,7 @@ constexpr std::int64_t kFewestNew = 1;
 class AgentsRun {
  public:
   AgentsRun(LoadTarget& target, const RequestStyle& style, const AgentsOptions& options,
-            const std::function<void(const RequestRecord&)>& ended)
+            const std::function<void(const SentRequest&)>& ended)
       : target_(target),
         style_(style),
         options_(options),
@@ -70,12 +70,12 @@ class AgentsRun {
     prompt.prompt_tokens = std::ssize(prompt.ids);
     const std::size_t place = static_cast<std::size_t>(agent) * static_cast<std::size_t>(options_.turns) +
                               static_cast<std::size_t>(turn);
-    RequestRecord record = records_[place];
+    SentRequest record = records_[place];
     record.error.clear();
     record.due = target_.client->now();
     record.wanted_in = prompt.prompt_tokens;
     target_.client->send(style_.endpoint, style_.stream, request_body(style_, prompt), std::move(record),
-                         [this, agent, turn, place](RequestRecord done) {
+                         [this, agent, turn, place](SentRequest done) {
                            records_[place] = std::move(done);
                            if (ended_) ended_(records_[place]);
                            if (records_[place].failed() || turn + 1 == options_.turns) return;
@@ -85,7 +85,7 @@ class AgentsRun {
   }
 
   // The answer and new text.
-  void grow(int agent, int turn, const RequestRecord& answer) {
+  void grow(int agent, int turn, const SentRequest& answer) {
     LoadPrompt& prompt = prompts_[static_cast<std::size_t>(agent)];
     if (!with_ids_) {
       // Templates may refuse an empty turn.
@@ -106,11 +106,11 @@ class AgentsRun {
   LoadTarget& target_;
   RequestStyle style_;
   const AgentsOptions& options_;
-  const std::function<void(const RequestRecord&)>& ended_;
+  const std::function<void(const SentRequest&)>& ended_;
   bool with_ids_;
   std::mt19937_64 random_;
   std::vector<LoadPrompt> prompts_;  // of each agent, the turn under way
-  std::vector<RequestRecord> records_;
+  std::vector<SentRequest> records_;
 };
 
 }  // namespace
@@ -121,7 +121,7 @@ std::int64_t ideal_prefill(const AgentsOptions& options) {
 }
 
 LoadResult run_agents(LoadTarget& target, const RequestStyle& style, const AgentsOptions& options,
-                      const std::function<void(const RequestRecord&)>& ended) {
+                      const std::function<void(const SentRequest&)>& ended) {
   return AgentsRun(target, style, options, ended).run();
 }
 

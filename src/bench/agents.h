@@ -27,6 +27,6 @@ std::int64_t ideal_prefill(const AgentsOptions& options);
 // On completions turns are token ids, else messages. Records are by agent, then by turn; after a failure an agent says
 // no more, and the turns that are missing count as failed.
 LoadResult run_agents(LoadTarget& target, const RequestStyle& style, const AgentsOptions& options,
-                      const std::function<void(const RequestRecord&)>& ended = {});
+                      const std::function<void(const SentRequest&)>& ended = {});
 
 }  // namespace mimo

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "bench/endpoint.h"
-#include "bench/request_record.h"
+#include "bench/sent_request.h"
 #include "bench/sse_reader.h"
 #include "core/json.h"
 #include "core/result.h"
@@ -17,7 +17,7 @@ namespace mimo {
 class AnswerReader {
  public:
   // `record` must outlive it.
-  AnswerReader(Endpoint endpoint, RequestRecord& record) : endpoint_(endpoint), record_(record) {}
+  AnswerReader(Endpoint endpoint, SentRequest& record) : endpoint_(endpoint), record_(record) {}
 
   // An event of a stream that arrived at `at`.
   Status event(const SseEvent& event, double at);
@@ -39,7 +39,7 @@ class AnswerReader {
   void generated(double at);
 
   Endpoint endpoint_;
-  RequestRecord& record_;
+  SentRequest& record_;
   bool done_ = false;
   bool has_usage_ = false;
   bool has_timings_ = false;

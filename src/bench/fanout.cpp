@@ -6,7 +6,7 @@
 namespace mimo {
 
 Result<FanoutResult> run_fanout(LoadTarget& target, const RequestStyle& style, AgentsOptions options,
-                                const std::function<void(const RequestRecord&)>& ended) {
+                                const std::function<void(const SentRequest&)>& ended) {
   const Result<std::int64_t> overhead = template_overhead(target, style);
   if (!overhead) return forward_error(overhead);
   options.overhead = *overhead;

@@ -22,7 +22,7 @@ struct FanoutResult {
 
 // `options` without the overhead of the template, which is asked for.
 Result<FanoutResult> run_fanout(LoadTarget& target, const RequestStyle& style, AgentsOptions options,
-                                const std::function<void(const RequestRecord&)>& ended);
+                                const std::function<void(const SentRequest&)>& ended);
 
 json::object fanout_json(const FanoutResult& result);
 std::string fanout_text(const FanoutResult& result);

@@ -64,7 +64,7 @@ struct LoadClient::Job {
   http::request<http::string_body> request;
   Endpoint endpoint = Endpoint::kCompletions;
   bool stream = false;
-  RequestRecord record;
+  SentRequest record;
   Done done;
   std::function<void(Result<RawAnswer>)> raw;  // instead of `done`
   bool again = false;                          // on a second connection: the kept one had been closed
@@ -327,7 +327,7 @@ void LoadClient::open(int connections) {
   run();
 }
 
-void LoadClient::send(Endpoint endpoint, bool stream, const std::string& body, RequestRecord record,
+void LoadClient::send(Endpoint endpoint, bool stream, const std::string& body, SentRequest record,
                       Done done) {
   auto job = std::make_unique<Job>();
   job->request = loop_->request(http::verb::post, endpoint_path(endpoint), body);

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "bench/endpoint.h"
-#include "bench/request_record.h"
+#include "bench/sent_request.h"
 #include "core/http_url.h"
 #include "core/result.h"
 
@@ -48,9 +48,9 @@ class LoadClient {
   // Opens connections ahead, so that no request waits for one; those that fail are tried again when needed.
   void open(int connections);
 
-  using Done = std::function<void(RequestRecord)>;
+  using Done = std::function<void(SentRequest)>;
   // Sends now. `record` has what is known before; errors of any kind are in the one that `done` gets.
-  void send(Endpoint endpoint, bool stream, const std::string& body, RequestRecord record, Done done);
+  void send(Endpoint endpoint, bool stream, const std::string& body, SentRequest record, Done done);
 
   void at(double time, std::function<void()> call);
 

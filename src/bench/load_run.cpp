@@ -19,7 +19,7 @@ constexpr double kLead = 0.001;
 class Run {
  public:
   Run(LoadClient& client, const RequestStyle& style, std::span<const LoadPrompt> prompts, const Pace& pace,
-      const std::function<void(const RequestRecord&)>& ended)
+      const std::function<void(const SentRequest&)>& ended)
       : client_(client),
         style_(style),
         prompts_(prompts),
@@ -58,14 +58,14 @@ class Run {
       const std::size_t i = waiting_.front();
       waiting_.pop_front();
       ++in_flight_;
-      RequestRecord record = std::move(records_[i]);
+      SentRequest record = std::move(records_[i]);
       // In a closed load a request is due when its turn comes.
       if (std::isinf(pace_.rate)) record.due = client_.now();
       record.id = std::to_string(i);
       record.wanted_in = prompts_[i].prompt_tokens;
       record.wanted_out = prompts_[i].output_tokens;
       client_.send(style_.endpoint, style_.stream, bodies_[i], std::move(record),
-                   [this, i](RequestRecord done) {
+                   [this, i](SentRequest done) {
                      --in_flight_;
                      records_[i] = std::move(done);
                      if (ended_) ended_(records_[i]);
@@ -79,9 +79,9 @@ class Run {
   const RequestStyle& style_;
   std::span<const LoadPrompt> prompts_;
   const Pace& pace_;
-  const std::function<void(const RequestRecord&)>& ended_;
+  const std::function<void(const SentRequest&)>& ended_;
   std::vector<std::string> bodies_;
-  std::vector<RequestRecord> records_;
+  std::vector<SentRequest> records_;
   std::deque<std::size_t> waiting_;
   int in_flight_ = 0;
 };
@@ -89,7 +89,7 @@ class Run {
 }  // namespace
 
 LoadResult run_load(LoadClient& client, const RequestStyle& style, std::span<const LoadPrompt> prompts,
-                    const Pace& pace, const std::function<void(const RequestRecord&)>& ended) {
+                    const Pace& pace, const std::function<void(const SentRequest&)>& ended) {
   return Run(client, style, prompts, pace, ended).run();
 }
 

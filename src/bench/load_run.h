@@ -9,7 +9,7 @@
 
 #include "bench/endpoint.h"
 #include "bench/load_client.h"
-#include "bench/request_record.h"
+#include "bench/sent_request.h"
 
 namespace mimo {
 
@@ -21,12 +21,12 @@ struct Pace {
 };
 
 struct LoadResult {
-  std::vector<RequestRecord> records;  // in the order of the prompts
+  std::vector<SentRequest> records;  // in the order of the prompts
   ClientCost cost;
 };
 
 // `ended` is called after each request.
 LoadResult run_load(LoadClient& client, const RequestStyle& style, std::span<const LoadPrompt> prompts,
-                    const Pace& pace, const std::function<void(const RequestRecord&)>& ended = {});
+                    const Pace& pace, const std::function<void(const SentRequest&)>& ended = {});
 
 }  // namespace mimo

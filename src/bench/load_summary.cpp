@@ -16,7 +16,7 @@ double rate(std::int64_t count, double seconds) {
 }
 
 // Tokens of each event; empty: not known. An event without a count of its own carries one token if that adds up.
-std::vector<std::int64_t> tokens_of_events(const RequestRecord& record) {
+std::vector<std::int64_t> tokens_of_events(const SentRequest& record) {
   std::vector<std::int64_t> tokens;
   bool known = true;
   for (const TextEvent& event : record.events) {
@@ -29,9 +29,9 @@ std::vector<std::int64_t> tokens_of_events(const RequestRecord& record) {
   return tokens;
 }
 
-bool one_after_the_other(std::span<const RequestRecord> records) {
+bool one_after_the_other(std::span<const SentRequest> records) {
   std::vector<std::pair<double, double>> spans;
-  for (const RequestRecord& record : records) spans.emplace_back(record.t0, record.t_end);
+  for (const SentRequest& record : records) spans.emplace_back(record.t0, record.t_end);
   std::sort(spans.begin(), spans.end());
   return std::adjacent_find(spans.begin(), spans.end(), [](const auto& one, const auto& next) {
            return next.first < one.second;
@@ -42,7 +42,7 @@ struct Samples {
   std::vector<double> ttft, tpot, event_gap, token_gap, latency, start_delay;
 };
 
-void add_gaps(const RequestRecord& record, Samples& samples, LoadSummary& summary) {
+void add_gaps(const SentRequest& record, Samples& samples, LoadSummary& summary) {
   const std::vector<std::int64_t> tokens = tokens_of_events(record);
   if (tokens.empty() && record.events.size() > 1) ++summary.without_token_gap;
   for (std::size_t i = 1; i < record.events.size(); ++i) {
@@ -57,7 +57,7 @@ void add_gaps(const RequestRecord& record, Samples& samples, LoadSummary& summar
 // Output tokens of the fullest of the equal parts of about a second into which the run is cut; 0 for a run without
 // events or without their counts. The parts cover the run exactly, so that the peak cannot be below the mean unless
 // tokens went uncounted.
-double peak_rate(std::span<const RequestRecord> records, double begin, double wall) {
+double peak_rate(std::span<const SentRequest> records, double begin, double wall) {
   if (wall <= 0) return 0;
   const double parts = std::max(1.0, std::floor(wall));
   std::vector<double> counts(static_cast<std::size_t>(parts), 0.0);
@@ -65,7 +65,7 @@ double peak_rate(std::span<const RequestRecord> records, double begin, double wa
     const double part = std::clamp((at - begin) / wall * parts, 0.0, parts - 1);
     counts[static_cast<std::size_t>(part)] += tokens;
   };
-  for (const RequestRecord& record : records) {
+  for (const SentRequest& record : records) {
     const std::vector<std::int64_t> tokens = tokens_of_events(record);
     if (tokens.empty()) return 0;
     std::int64_t left = record.n_out;
@@ -79,7 +79,7 @@ double peak_rate(std::span<const RequestRecord> records, double begin, double wa
   return *std::max_element(counts.begin(), counts.end()) * parts / wall;
 }
 
-void add_warnings(std::span<const RequestRecord> records, LoadSummary& summary) {
+void add_warnings(std::span<const SentRequest> records, LoadSummary& summary) {
   const auto warn = [&](std::string text) { summary.warnings.push_back(std::move(text)); };
   if (summary.other_input > 0) {
     warn(fmt::format("{} prompts had another length than wanted: is --tokenizer that of the server?",
@@ -88,7 +88,7 @@ void add_warnings(std::span<const RequestRecord> records, LoadSummary& summary) 
   if (summary.peak_output_rate > 0 && summary.peak_output_rate < summary.output_rate * (1 - 1e-9))
     warn("the peak output rate is below the mean: tokens went uncounted");
   std::int64_t contradicting = 0;
-  for (const RequestRecord& record : records) {
+  for (const SentRequest& record : records) {
     std::int64_t counted = 0;
     for (const TextEvent& event : record.events) counted += std::max<std::int64_t>(event.tokens, 0);
     const bool backwards = record.t1 >= 0 && (record.t1 < record.t0 || record.t1 > record.t_end);
@@ -133,7 +133,7 @@ Result<GoodputLimits> parse_goodput(std::span<const std::string> terms) {
   return limits;
 }
 
-bool is_good(const RequestRecord& record, const GoodputLimits& limits) {
+bool is_good(const SentRequest& record, const GoodputLimits& limits) {
   if (record.failed()) return false;
   if (limits.ttft && record.ttft().value_or(HUGE_VAL) > *limits.ttft) return false;
   // An answer of one token has no time a token that could be too long.
@@ -141,7 +141,7 @@ bool is_good(const RequestRecord& record, const GoodputLimits& limits) {
   return !limits.latency || record.latency() <= *limits.latency;
 }
 
-LoadSummary summarise_load(std::span<const RequestRecord> records, const GoodputLimits& limits) {
+LoadSummary summarise_load(std::span<const SentRequest> records, const GoodputLimits& limits) {
   LoadSummary summary;
   summary.requests = std::ssize(records);
   if (records.empty()) return summary;
@@ -150,7 +150,7 @@ LoadSummary summarise_load(std::span<const RequestRecord> records, const Goodput
   double end = -HUGE_VAL;
   std::int64_t good = 0;
   bool equal_output = true;
-  for (const RequestRecord& record : records) {
+  for (const SentRequest& record : records) {
     if (record.failed()) {
       if (summary.failed++ == 0) summary.first_error = record.error;
       continue;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/distribution.h"
-#include "bench/request_record.h"
+#include "bench/sent_request.h"
 #include "core/json.h"
 #include "core/result.h"
 
@@ -28,7 +28,7 @@ struct GoodputLimits {
 Result<GoodputLimits> parse_goodput(std::span<const std::string> terms);
 
 // Whether the request ended well and within the limits.
-bool is_good(const RequestRecord& record, const GoodputLimits& limits);
+bool is_good(const SentRequest& record, const GoodputLimits& limits);
 
 struct LoadSummary {
   std::int64_t requests = 0;
@@ -70,7 +70,7 @@ struct LoadSummary {
   }
 };
 
-LoadSummary summarise_load(std::span<const RequestRecord> records, const GoodputLimits& limits);
+LoadSummary summarise_load(std::span<const SentRequest> records, const GoodputLimits& limits);
 
 json::object summary_json(const LoadSummary& summary);
 
@@ -78,7 +78,7 @@ json::object summary_json(const LoadSummary& summary);
 std::string summary_text(const LoadSummary& summary);
 
 // A line of a results file, and back.
-json::object record_json(const RequestRecord& record, bool with_text);
-Result<RequestRecord> record_from_json(const json::object& line, const std::string& where);
+json::object record_json(const SentRequest& record, bool with_text);
+Result<SentRequest> record_from_json(const json::object& line, const std::string& where);
 
 }  // namespace mimo

@@ -80,7 +80,7 @@ Result<std::int64_t> template_overhead(LoadTarget& target, const RequestStyle& s
   prompt.text = target.maker->text(random, kProbeTokens);
   prompt.output_tokens = 1;
   const LoadResult result = run_load(*target.client, plain, std::span(&prompt, 1), {});
-  const RequestRecord& record = result.records.front();
+  const SentRequest& record = result.records.front();
   if (record.failed()) return fail(ErrorCode::kUnavailable, "{}", record.error);
   if (record.n_in < kProbeTokens) {
     return fail(ErrorCode::kInvalidArgument,

@@ -27,7 +27,7 @@ struct PrefillCell {
   std::string skipped;  // why it was not run: "pool", "context"
   LoadSummary summary;
   double rate = 0;  // uncached prompt tokens a second
-  std::vector<RequestRecord> records;
+  std::vector<SentRequest> records;
 };
 
 std::vector<PrefillCell> run_prefill_matrix(LoadTarget& target, const RequestStyle& style,

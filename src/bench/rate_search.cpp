@@ -15,26 +15,26 @@ constexpr int kMostSteps = 20;
 constexpr int kMostLowerings = 5;
 constexpr double kMilliseconds = 1e3;
 
-double mean_ttft(std::span<const RequestRecord* const> records) {
+double mean_ttft(std::span<const SentRequest* const> records) {
   double sum = 0;
-  for (const RequestRecord* record : records) sum += record->ttft().value_or(0);
+  for (const SentRequest* record : records) sum += record->ttft().value_or(0);
   return records.empty() ? 0 : sum / static_cast<double>(records.size());
 }
 
 }  // namespace
 
-bool queue_grows(std::span<const RequestRecord> records) {
+bool queue_grows(std::span<const SentRequest> records) {
   if (records.size() < kFewestRequests) return false;
-  std::vector<const RequestRecord*> ordered;
-  for (const RequestRecord& record : records) ordered.push_back(&record);
+  std::vector<const SentRequest*> ordered;
+  for (const SentRequest& record : records) ordered.push_back(&record);
   std::sort(ordered.begin(), ordered.end(),
-            [](const RequestRecord* one, const RequestRecord* other) { return one->due < other->due; });
+            [](const SentRequest* one, const SentRequest* other) { return one->due < other->due; });
   const std::size_t third = ordered.size() / 3;
-  const std::span<const RequestRecord* const> all(ordered);
+  const std::span<const SentRequest* const> all(ordered);
   return mean_ttft(all.last(third)) > kGrowth * mean_ttft(all.subspan(third, third));
 }
 
-RateProbe judge_probe(double rate, std::span<const RequestRecord> records, const RateSearchOptions& options) {
+RateProbe judge_probe(double rate, std::span<const SentRequest> records, const RateSearchOptions& options) {
   RateProbe probe;
   probe.rate = rate;
   probe.summary = summarise_load(records, {});

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/load_summary.h"
-#include "bench/request_record.h"
+#include "bench/sent_request.h"
 #include "core/result.h"
 
 namespace mimo {
@@ -36,9 +36,9 @@ struct RateProbe {
 };
 
 // Whether TTFT grew through the run: that of the last third of requests is over 1.5 times that of the middle one.
-bool queue_grows(std::span<const RequestRecord> records);
+bool queue_grows(std::span<const SentRequest> records);
 
-RateProbe judge_probe(double rate, std::span<const RequestRecord> records, const RateSearchOptions& options);
+RateProbe judge_probe(double rate, std::span<const SentRequest> records, const RateSearchOptions& options);
 
 struct RateSearch {
   std::vector<RateProbe> probes;    // in order

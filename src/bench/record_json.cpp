@@ -20,7 +20,7 @@ std::string ids_hash(const std::vector<std::int32_t>& ids) {
 
 }  // namespace
 
-json::object record_json(const RequestRecord& record, bool with_text) {
+json::object record_json(const SentRequest& record, bool with_text) {
   json::object out;
   out["type"] = "request";
   out["id"] = record.id;
@@ -52,8 +52,8 @@ json::object record_json(const RequestRecord& record, bool with_text) {
   return out;
 }
 
-Result<RequestRecord> record_from_json(const json::object& line, const std::string& where) {
-  RequestRecord record;
+Result<SentRequest> record_from_json(const json::object& line, const std::string& where) {
+  SentRequest record;
   const char* missing = nullptr;
   const auto find = [&](const char* key) {
     const json::value* value = line.if_contains(key);

@@ -63,14 +63,14 @@ class Row {
     return difference == 0 ? 0 : tokens * streams / (difference / streams);
   }
 
-  Result<std::vector<RequestRecord>> send(SbsRow& row, std::int64_t output, int round) {
+  Result<std::vector<SentRequest>> send(SbsRow& row, std::int64_t output, int round) {
     for (LoadPrompt& prompt : prompts_) prompt.output_tokens = output;
     LoadResult result = run_load(*target_.client, style_, prompts_, {});
-    for (RequestRecord& record : result.records) {
+    for (SentRequest& record : result.records) {
       record.round = round;
       row.records.push_back(record);
     }
-    for (const RequestRecord& record : result.records) {
+    for (const SentRequest& record : result.records) {
       if (record.failed()) return fail(ErrorCode::kUnavailable, "{}", record.error);
       if (record.n_out != output) {
         return fail(ErrorCode::kInvalidArgument,
@@ -82,13 +82,13 @@ class Row {
   }
 
   Status measure_prefill(SbsRow& row) {
-    const Result<std::vector<RequestRecord>> records = send(row, 1, 0);
+    const Result<std::vector<SentRequest>> records = send(row, 1, 0);
     if (!records) return forward_error(records);
     double begin = records->front().t0;
     double end = records->front().t_end;
     std::int64_t tokens = 0;
     std::int64_t uncached = 0;
-    for (const RequestRecord& record : *records) {
+    for (const SentRequest& record : *records) {
       begin = std::min(begin, record.t0);
       end = std::max(end, record.t_end);
       tokens += record.n_in;
@@ -103,10 +103,10 @@ class Row {
 
   // Seconds of each stream.
   Result<std::vector<double>> answers(SbsRow& row, std::int64_t output, int repeat) {
-    const Result<std::vector<RequestRecord>> records = send(row, output, repeat + 1);
+    const Result<std::vector<SentRequest>> records = send(row, output, repeat + 1);
     if (!records) return forward_error(records);
     std::vector<double> seconds;
-    for (const RequestRecord& record : *records) {
+    for (const SentRequest& record : *records) {
       seconds.push_back(record.latency());
       if (!record.n_cached) continue;
       row.cache_checked = true;

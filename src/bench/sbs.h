@@ -34,7 +34,7 @@ struct SbsRow {
   double decode_low = 0;        // of the repeats
   double decode_high = 0;
   bool cache_checked = false;  // the server said that the prefix was warm
-  std::vector<RequestRecord> records;
+  std::vector<SentRequest> records;
 };
 
 std::vector<SbsRow> run_sbs(LoadTarget& target, const RequestStyle& style, const SbsOptions& options,

@@ -16,7 +16,7 @@ std::uint64_t part_of(const ServeBenchOptions& options, int round) {
 const PromptMaker* maker_of(const LoadTarget& target) { return target.maker ? &*target.maker : nullptr; }
 
 Status check_sent(const LoadResult& result, const char* what) {
-  for (const RequestRecord& record : result.records) {
+  for (const SentRequest& record : result.records) {
     if (record.failed()) return fail(ErrorCode::kUnavailable, "{}: {}", what, record.error);
   }
   return {};
@@ -87,7 +87,7 @@ Result<BenchRound> run_round(LoadTarget& target, const ServeBenchOptions& option
     pace.seed += static_cast<std::uint64_t>(number);
     round.load = run_load(*target.client, options.style, prompts, pace, events.request_ended);
   }
-  for (RequestRecord& record : round.load.records) record.round = number;
+  for (SentRequest& record : round.load.records) record.round = number;
   const Result<ServerCounters> after = ServerCounters::read(*target.client);
   if (!after) return forward_error(after);
   round.work = work_between(*before, *after);
@@ -95,7 +95,7 @@ Result<BenchRound> run_round(LoadTarget& target, const ServeBenchOptions& option
   round.summary.warnings.insert(round.summary.warnings.end(), warnings.begin(), warnings.end());
   if (target.tokenizer && round.summary.failed == 0) {
     round.summary.retokenized = 0;
-    for (const RequestRecord& record : round.load.records)
+    for (const SentRequest& record : round.load.records)
       round.summary.retokenized +=
           std::ssize(target.tokenizer->encode(record.text, {.allow_added_tokens = true}));
   }

@@ -45,7 +45,7 @@ struct BenchRound {
 // What the caller hears while it runs; any may be empty.
 struct BenchEvents {
   std::function<void(int round, std::int64_t requests)> round_begins;
-  std::function<void(const RequestRecord&)> request_ended;
+  std::function<void(const SentRequest&)> request_ended;
   std::function<void(int round, const BenchRound&)> round_ended;
 };
 

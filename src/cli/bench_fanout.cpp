@@ -42,7 +42,7 @@ int run_fanout_command(FanoutCommand& command) {
                                    Progress::Unit::kItems);
   std::uint64_t done = 0;
   const Result<FanoutResult> result = run_fanout(*target, command.load.style, command.agents,
-                                                 [&](const RequestRecord&) { progress->update(++done); });
+                                                 [&](const SentRequest&) { progress->update(++done); });
   progress.reset();
   if (!result) return report_error(result.error());
   output->records(result->load.records, "fanout");
@@ -90,9 +90,9 @@ class Prober {
 
   // Seconds to the first token of a request alone.
   Result<double> alone() {
-    const Result<std::vector<RequestRecord>> records = send(2, HUGE_VAL, 1);
+    const Result<std::vector<SentRequest>> records = send(2, HUGE_VAL, 1);
     if (!records) return forward_error(records);
-    for (const RequestRecord& record : *records) {
+    for (const SentRequest& record : *records) {
       if (record.failed()) return fail(ErrorCode::kUnavailable, "{}", record.error);
     }
     const double seconds = records->back().ttft().value_or(0);
@@ -102,21 +102,21 @@ class Prober {
 
   Result<RateProbe> probe(double rate) {
     if (command_.warm_ups > 0) {
-      const Result<std::vector<RequestRecord>> warm = send(command_.warm_ups, rate, 0);
+      const Result<std::vector<SentRequest>> warm = send(command_.warm_ups, rate, 0);
       if (!warm) return forward_error(warm);
     }
     const auto count = std::max(command_.probe_requests,
                                 static_cast<std::int64_t>(std::ceil(rate * command_.probe_seconds)));
-    const Result<std::vector<RequestRecord>> records = send(count, rate, 0);
+    const Result<std::vector<SentRequest>> records = send(count, rate, 0);
     if (!records) return forward_error(records);
     last_ = *records;
     return judge_probe(rate, *records, command_.search);
   }
 
-  const std::vector<RequestRecord>& last() const { return last_; }
+  const std::vector<SentRequest>& last() const { return last_; }
 
  private:
-  Result<std::vector<RequestRecord>> send(std::int64_t count, double rate, int concurrency) {
+  Result<std::vector<SentRequest>> send(std::int64_t count, double rate, int concurrency) {
     DatasetOptions dataset = dataset_;
     dataset.count = count;
     const Result<std::vector<LoadPrompt>> prompts = make_prompts(dataset, &*target_.maker, ++part_);
@@ -133,7 +133,7 @@ class Prober {
   const GoodputCommand& command_;
   DatasetOptions dataset_;
   std::uint64_t part_ = 0;
-  std::vector<RequestRecord> last_;
+  std::vector<SentRequest> last_;
 };
 
 int run_goodput_command(GoodputCommand& command) {

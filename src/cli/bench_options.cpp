@@ -244,9 +244,9 @@ Result<BenchOutput> BenchOutput::open(const BenchLoadOptions& options, const Loa
   return output;
 }
 
-void BenchOutput::records(std::span<const RequestRecord> records, const std::string& arm) {
+void BenchOutput::records(std::span<const SentRequest> records, const std::string& arm) {
   if (!file_) return;
-  for (const RequestRecord& record : records) {
+  for (const SentRequest& record : records) {
     json::object line = record_json(record, with_text_);
     line["arm"] = arm;
     file_->write(line);

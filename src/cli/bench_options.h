@@ -55,7 +55,7 @@ class BenchOutput {
   static Result<BenchOutput> open(const BenchLoadOptions& options, const LoadTarget& target,
                                   const char* command);
 
-  void records(std::span<const RequestRecord> records, const std::string& arm);
+  void records(std::span<const SentRequest> records, const std::string& arm);
   void result(json::object line);
   Status close();
 

@@ -82,7 +82,7 @@ int run(ServeCommand& command) {
                                                      static_cast<std::uint64_t>(requests),
                                                      Progress::Unit::kItems);
                                   },
-                              .request_ended = [&](const RequestRecord&) { progress->update(++done); },
+                              .request_ended = [&](const SentRequest&) { progress->update(++done); },
                               .round_ended =
                                   [&](int round, const BenchRound& result) {
                                     progress.reset();
@@ -141,11 +141,11 @@ int report(const ReportCommand& command) {
   json::array list;
   bool ok = true;
   for (const std::string& file : command.files) {
-    std::map<std::pair<std::string, int>, std::vector<RequestRecord>> rounds;
+    std::map<std::pair<std::string, int>, std::vector<SentRequest>> rounds;
     const Status read = read_jsonl(file, [&](const JsonLine& line) -> Status {
       const json::value* type = line.object().if_contains("type");
       if (type == nullptr || *type != "request") return {};
-      Result<RequestRecord> record = record_from_json(line.object(), line.where());
+      Result<SentRequest> record = record_from_json(line.object(), line.where());
       if (!record) return forward_error(record);
       const Result<std::string> arm = line.text("arm");
       if (!arm) return forward_error(arm);

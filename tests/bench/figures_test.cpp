@@ -73,9 +73,9 @@ TEST(Arrivals, AnInfiniteRateIsAllAtOnce) {
 }
 
 // `events`: (time, tokens).
-RequestRecord record(double t0, double t1, double t_end, std::int64_t n_in, std::int64_t n_out,
-                     std::vector<TextEvent> events = {}) {
-  RequestRecord r;
+SentRequest record(double t0, double t1, double t_end, std::int64_t n_in, std::int64_t n_out,
+                   std::vector<TextEvent> events = {}) {
+  SentRequest r;
   r.due = t0;
   r.t0 = t0;
   r.t1 = t1;
@@ -91,7 +91,7 @@ RequestRecord record(double t0, double t1, double t_end, std::int64_t n_in, std:
 
 TEST(LoadSummary, FiguresByTheirDefinitions) {
   // Two requests: one token at 0.5 and four more at 1.5; four at 1.0 and one at 2.0.
-  const std::vector<RequestRecord> records = {
+  const std::vector<SentRequest> records = {
       record(0, 0.5, 1.5, 100, 5, {{0.5, 1}, {1.5, 4}}),
       record(0.5, 1.0, 2.0, 50, 5, {{1.0, 4}, {2.0, 1}}),
   };
@@ -121,7 +121,7 @@ TEST(LoadSummary, FiguresByTheirDefinitions) {
 
 TEST(LoadSummary, DecodeRateOfOneStreamIsThatOfThePublishedTables) {
   // (1024 - 1) / (6.63736 - 0.22252) = 159.47 tokens a second.
-  std::vector<RequestRecord> records;
+  std::vector<SentRequest> records;
   for (int i = 0; i < 12; ++i) {
     const double t0 = i * 7.0;
     records.push_back(record(t0, t0 + 0.22252, t0 + 6.63736, 8192, 1024));
@@ -139,8 +139,8 @@ TEST(LoadSummary, AnswersOfOneTokenHaveNoTimeAToken) {
 }
 
 TEST(LoadSummary, EventsWithoutCountsAreTokensOnlyIfThatAddsUp) {
-  RequestRecord adds = record(0, 1, 3, 1, 3, {{1, -1}, {2, -1}, {3, -1}});
-  RequestRecord not_so = record(0, 1, 3, 1, 12, {{1, -1}, {2, -1}, {3, -1}});
+  SentRequest adds = record(0, 1, 3, 1, 3, {{1, -1}, {2, -1}, {3, -1}});
+  SentRequest not_so = record(0, 1, 3, 1, 12, {{1, -1}, {2, -1}, {3, -1}});
   const LoadSummary good = summarise_load(std::vector{adds}, {});
   EXPECT_EQ(good.token_gap.n, 2);
   EXPECT_EQ(good.without_token_gap, 0);
@@ -152,7 +152,7 @@ TEST(LoadSummary, EventsWithoutCountsAreTokensOnlyIfThatAddsUp) {
 }
 
 TEST(LoadSummary, FailuresAreNamedAndNeverAveraged) {
-  std::vector<RequestRecord> records = {record(0, 1, 2, 10, 4), record(0, -1, 9, 0, 0)};
+  std::vector<SentRequest> records = {record(0, 1, 2, 10, 4), record(0, -1, 9, 0, 0)};
   records[1].error = "status 500: no";
   const LoadSummary s = summarise_load(records, {});
   EXPECT_EQ(s.failed, 1);
@@ -166,15 +166,15 @@ TEST(LoadSummary, ImpossibleFiguresAreFlagged) {
   // More tokens by event than in all.
   const LoadSummary more = summarise_load(std::vector{record(0, 1, 2, 1, 3, {{1, 2}, {2, 4}})}, {});
   EXPECT_THAT(more.warnings, testing::Contains(testing::HasSubstr("contradict")));
-  RequestRecord cached = record(0, 1, 2, 10, 2);
+  SentRequest cached = record(0, 1, 2, 10, 2);
   cached.n_cached = 11;
   EXPECT_THAT(summarise_load(std::vector{cached}, {}).warnings,
               testing::Contains(testing::HasSubstr("contradict")));
-  RequestRecord length = record(0, 1, 2, 10, 2);
+  SentRequest length = record(0, 1, 2, 10, 2);
   length.wanted_in = 9;
   EXPECT_THAT(summarise_load(std::vector{length}, {}).warnings,
               testing::Contains(testing::HasSubstr("length")));
-  RequestRecord silent = record(0, 1, 2, 10, 2);
+  SentRequest silent = record(0, 1, 2, 10, 2);
   silent.n_cached.reset();
   EXPECT_THAT(summarise_load(std::vector{silent}, {}).warnings,
               testing::Contains(testing::HasSubstr("cached")));
@@ -184,8 +184,8 @@ TEST(LoadSummary, GoodputCountsRequestsWithinAllLimits) {
   const std::vector<std::string> terms = {"ttft:1000", "tpot:250"};
   const auto limits = parse_goodput(terms);
   ASSERT_TRUE(limits) << limits.error().message;
-  const std::vector<RequestRecord> records = {record(0, 1, 2, 1, 5), record(0, 1.1, 2, 1, 5),
-                                              record(0, 1, 2.1, 1, 5), record(0, 1, 4, 1, 13)};
+  const std::vector<SentRequest> records = {record(0, 1, 2, 1, 5), record(0, 1.1, 2, 1, 5),
+                                            record(0, 1, 2.1, 1, 5), record(0, 1, 4, 1, 13)};
   const LoadSummary s = summarise_load(records, *limits);
   ASSERT_TRUE(s.goodput);
   EXPECT_DOUBLE_EQ(*s.goodput, 2 / 4.0);
@@ -194,7 +194,7 @@ TEST(LoadSummary, GoodputCountsRequestsWithinAllLimits) {
 }
 
 TEST(LoadSummary, RecordsSurviveAFile) {
-  RequestRecord before = record(0.25, 1, 2, 10, 3, {{1, 1}, {2, 2}});
+  SentRequest before = record(0.25, 1, 2, 10, 3, {{1, 1}, {2, 2}});
   before.id = "7";
   before.round = 2;
   before.ids = {1, 2, 3};

@@ -141,7 +141,7 @@ TEST_P(Endpoints, C95AnEndTokenWithoutTextCountsAsOutputOnly) {
   Shape shape{.events = 3, .end_token = true};
   StubServer server([&](const StubRequest& request) { return stream(request, shape); });
   const LoadResult result = load(server, {.endpoint = GetParam()});
-  const RequestRecord& record = result.records.front();
+  const SentRequest& record = result.records.front();
   ASSERT_FALSE(record.failed()) << record.error;
   EXPECT_EQ(record.n_out, 13);
   EXPECT_EQ(record.events.size(), 3U);
@@ -154,7 +154,7 @@ TEST_P(Endpoints, C95AnAnswerWithoutText) {
   Shape shape{.events = 0, .end_token = true};
   StubServer server([&](const StubRequest& request) { return stream(request, shape); });
   const LoadResult result = load(server, {.endpoint = GetParam()});
-  const RequestRecord& record = result.records.front();
+  const SentRequest& record = result.records.front();
   ASSERT_FALSE(record.failed()) << record.error;
   EXPECT_EQ(record.n_out, 1);
   EXPECT_TRUE(record.first_is_end);
@@ -187,7 +187,7 @@ TEST(LoadClient, ToolCallsAreGeneratedText) {
         {0, sse("[DONE]") + chunk("")}};
   });
   const LoadResult result = load(server, {.endpoint = Endpoint::kChat});
-  const RequestRecord& record = result.records.front();
+  const SentRequest& record = result.records.front();
   ASSERT_FALSE(record.failed()) << record.error;
   EXPECT_EQ(record.events.size(), 2U);
   EXPECT_EQ(record.text, "f{}");
@@ -206,7 +206,7 @@ TEST(LoadClient, TimingsOfLlamaCppStandInForUsage) {
         {0, sse("[DONE]") + chunk("")}};
   });
   const LoadResult result = load(server, {});
-  const RequestRecord& record = result.records.front();
+  const SentRequest& record = result.records.front();
   ASSERT_FALSE(record.failed()) << record.error;
   EXPECT_EQ(record.n_in, 100);
   EXPECT_EQ(record.n_cached, 40);
@@ -227,7 +227,7 @@ TEST(LoadClient, AnswersThatAreNotStreamed) {
       return std::vector<StubPart>{{30, plain_answer(body)}};
     });
     const LoadResult result = load(server, {.endpoint = endpoint, .stream = false});
-    const RequestRecord& record = result.records.front();
+    const SentRequest& record = result.records.front();
     ASSERT_FALSE(record.failed()) << record.error;
     EXPECT_EQ(record.n_in, 100);
     EXPECT_EQ(record.n_cached, 25);
@@ -286,7 +286,7 @@ TEST(LoadClient, AServerThatIsNotThere) {
   }
   auto client = *LoadClient::make({.url = url});
   const LoadResult result = run_load(*client, {}, std::vector<LoadPrompt>(2), {});
-  for (const RequestRecord& record : result.records) EXPECT_THAT(record.error, HasSubstr("cannot connect"));
+  for (const SentRequest& record : result.records) EXPECT_THAT(record.error, HasSubstr("cannot connect"));
   EXPECT_FALSE(client->ask("GET", "/health"));
 }
 

@@ -72,10 +72,10 @@ TEST(RateSearch, NoRateAtAll) {
       {.target = 1}, [](double) -> Result<RateProbe> { return fail(ErrorCode::kUnavailable, "gone"); }));
 }
 
-std::vector<RequestRecord> queue_of(int count, double first, double slope) {
-  std::vector<RequestRecord> records;
+std::vector<SentRequest> queue_of(int count, double first, double slope) {
+  std::vector<SentRequest> records;
   for (int i = 0; i < count; ++i) {
-    RequestRecord record;
+    SentRequest record;
     record.due = record.t0 = i;
     record.t1 = i + first + slope * i;
     record.t_end = record.t1 + 1;
@@ -97,7 +97,7 @@ TEST(RateSearch, AGrowingQueueIsUnstableWhateverItsStatistic) {
   const RateProbe steady = judge_probe(1, queue_of(90, 1, 0), {.target = 1.5, .statistic = "p99"});
   EXPECT_TRUE(steady.kept);
   EXPECT_DOUBLE_EQ(steady.value, 1);
-  std::vector<RequestRecord> failed = queue_of(90, 1, 0);
+  std::vector<SentRequest> failed = queue_of(90, 1, 0);
   failed[3].error = "no";
   EXPECT_FALSE(judge_probe(1, failed, {.target = 100}).kept);
 }

@@ -203,7 +203,7 @@ TEST(Agents, TurnsGoOnFromTheirAnswers) {
   EXPECT_EQ(out.at("cached_device_tokens"), 3 * (60 + 75 + 90) - 206);
   EXPECT_THAT(fanout_text(*fan), HasSubstr("prefilled 206 tokens, ideal 230"));
   std::map<std::string, double> ends;
-  for (const RequestRecord& record : fan->load.records) {
+  for (const SentRequest& record : fan->load.records) {
     EXPECT_EQ(record.wanted_in, record.n_in);
     ends[record.id] = record.t_end;
     if (!record.id.ends_with(".0")) {

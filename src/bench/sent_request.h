@@ -15,7 +15,7 @@ struct TextEvent {
   std::int64_t tokens = -1;  // generated since the event before it; -1: the server does not say
 };
 
-struct RequestRecord {
+struct SentRequest {
   std::string id;
   int round = 0;
   std::int64_t wanted_in = 0;  // 0: not known
