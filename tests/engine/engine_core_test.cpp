@@ -1,7 +1,6 @@
 // The engine with its prefix cache: what is reused, and that nobody can tell from the tokens.
 #include <gtest/gtest.h>
 
-#include <numeric>
 
 #include "engine/engine_rig.h"
 
@@ -85,35 +84,13 @@ TEST(EngineCore, C44PagesAndLengthsAroundTheWindow) {
 
 // Sixteen prompts with shared beginnings in a pool for three: pages are evicted and requests sent back all the time.
 TEST(EngineCore, C36TinyPoolsChangeNoAnswer) {
-  std::vector<EngineRequest> requests;
-  std::vector<std::vector<std::int32_t>> expected;
-  for (unsigned i = 0; i < 16; ++i) {
-    const std::vector<std::int32_t> shared = random_prompt(150, 40 + i % 3);
-    requests.push_back(greedy(joined(shared, random_prompt(20 + 7 * (i % 5), 60 + i)), 60 + i % 7));
-    expected.push_back(cold_ids(requests.back()));
-  }
+  const SharedPrompts prompts;
   std::int64_t retractions = 0;
   for (unsigned round = 0; round < 6; ++round) {
     EngineRig rig(
         {.page_size = round % 2 == 0 ? 16 : 1, .max_running = 6, .tokens = 3 * 272, .window_tails = 2});
-    std::mt19937 random(round);
-    std::vector<std::pair<std::size_t, Outcome*>> got;
-    for (int turn = 0; turn < 3; ++turn) {
-      std::vector<std::size_t> order(requests.size());
-      std::iota(order.begin(), order.end(), 0);
-      std::shuffle(order.begin(), order.end(), random);
-      for (const std::size_t i : order) {
-        got.emplace_back(i, &rig.add(requests[i]));
-        for (unsigned steps = random() % 6; steps > 0; --steps) rig.core->step();
-      }
-    }
-    rig.finish();
-    for (const auto& [i, outcome] : got) {
-      ASSERT_TRUE(outcome->done());
-      EXPECT_EQ(outcome->ids, expected[i]) << "round " << round << ", request " << i;
-    }
+    prompts.run(rig, round);
     retractions += rig.core->status().retractions;
-    rig.expect_balance();
   }
   EXPECT_GT(retractions, 0) << "the pools were not tight";
 }

@@ -1,7 +1,6 @@
 // The engine with a host tier: what was evicted comes back, and nobody can tell from the tokens.
 #include <gtest/gtest.h>
 
-#include <numeric>
 
 #include "engine/engine_rig.h"
 
@@ -51,13 +50,7 @@ TEST(EngineHostTier, SecondTurnsComeBackFromHostMemory) {
 
 // Everything at once: pools and host tier too small, prompts that share, more requests than can run.
 TEST(EngineHostTier, C36TinyPoolsAndATinyHostTierChangeNoAnswer) {
-  std::vector<EngineRequest> requests;
-  std::vector<std::vector<std::int32_t>> expected;
-  for (unsigned i = 0; i < 16; ++i) {
-    const std::vector<std::int32_t> shared = random_prompt(150, 40 + i % 3);
-    requests.push_back(greedy(joined(shared, random_prompt(20 + 7 * (i % 5), 60 + i)), 60 + i % 7));
-    expected.push_back(cold_ids(requests.back()));
-  }
+  const SharedPrompts prompts;
   std::int64_t retractions = 0;
   std::int64_t restores = 0;
   for (unsigned round = 0; round < 4; ++round) {
@@ -66,25 +59,9 @@ TEST(EngineHostTier, C36TinyPoolsAndATinyHostTierChangeNoAnswer) {
                    .tokens = 3 * 272,
                    .window_tails = 2,
                    .host_bytes = host_bytes(round < 2 ? 100000 : 2500)});
-    std::mt19937 random(round);
-    std::vector<std::pair<std::size_t, Outcome*>> got;
-    for (int turn = 0; turn < 3; ++turn) {
-      std::vector<std::size_t> order(requests.size());
-      std::iota(order.begin(), order.end(), 0);
-      std::shuffle(order.begin(), order.end(), random);
-      for (const std::size_t i : order) {
-        got.emplace_back(i, &rig.add(requests[i]));
-        for (unsigned steps = random() % 6; steps > 0; --steps) rig.core->step();
-      }
-    }
-    rig.finish();
-    for (const auto& [i, outcome] : got) {
-      ASSERT_TRUE(outcome->done());
-      EXPECT_EQ(outcome->ids, expected[i]) << "round " << round << ", request " << i;
-    }
+    prompts.run(rig, round);
     retractions += rig.core->status().retractions;
     restores += rig.core->host_tier()->stats().restores;
-    rig.expect_balance();
     ASSERT_TRUE(rig.core->flush_cache());
     EXPECT_EQ(rig.core->status().full.free, rig.core->status().full.total);
     EXPECT_EQ(rig.core->status().window.free, rig.core->status().window.total);

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -134,5 +137,42 @@ inline std::vector<std::int32_t> cold_ids(const EngineRequest& request, int page
   rig.finish();
   return outcome.ids;
 }
+
+// Sixteen prompts with three beginnings, and their cold answers.
+struct SharedPrompts {
+  SharedPrompts() {
+    for (unsigned i = 0; i < 16; ++i) {
+      std::vector<std::int32_t> prompt = random_prompt(150, 40 + i % 3);
+      const std::vector<std::int32_t> own = random_prompt(20 + 7 * (i % 5), 60 + i);
+      prompt.insert(prompt.end(), own.begin(), own.end());
+      requests.push_back(greedy(std::move(prompt), 60 + i % 7));
+      expected.push_back(cold_ids(requests.back()));
+    }
+  }
+
+  // All of them three times, in an order and at moments that `seed` decides; each answer must be the cold one.
+  void run(EngineRig& rig, unsigned seed) const {
+    std::mt19937 random(seed);
+    std::vector<std::pair<std::size_t, Outcome*>> got;
+    for (int turn = 0; turn < 3; ++turn) {
+      std::vector<std::size_t> order(requests.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      for (const std::size_t i : order) {
+        got.emplace_back(i, &rig.add(requests[i]));
+        for (unsigned steps = random() % 6; steps > 0; --steps) rig.core->step();
+      }
+    }
+    rig.finish();
+    for (const auto& [i, outcome] : got) {
+      ASSERT_TRUE(outcome->done());
+      EXPECT_EQ(outcome->ids, expected[i]) << "seed " << seed << ", request " << i;
+    }
+    rig.expect_balance();
+  }
+
+  std::vector<EngineRequest> requests;
+  std::vector<std::vector<std::int32_t>> expected;
+};
 
 }  // namespace mimo::testing
