@@ -1,7 +1,6 @@
 // The engine with its prefix cache: what is reused, and that nobody can tell from the tokens.
 #include <gtest/gtest.h>
 
-
 #include "engine/engine_rig.h"
 
 namespace mimo::testing {

@@ -1,7 +1,6 @@
 // The engine with a host tier: what was evicted comes back, and nobody can tell from the tokens.
 #include <gtest/gtest.h>
 
-
 #include "engine/engine_rig.h"
 
 namespace mimo::testing {
