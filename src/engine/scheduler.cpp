@@ -186,13 +186,18 @@ Scheduler::Need Scheduler::blocks() const {
   return need;
 }
 
+// Somebody gives pages back: the newest one that waits for a copy, since nothing of it is lost; else a victim.
+void Scheduler::give_up_pages() {
+  if (!restoring_.empty()) {
+    give_up_restore();
+  } else {
+    retract(victim());
+  }
+}
+
 void Scheduler::make_room_for_blocks() {
   for (Need need = blocks(); !free_pages(need.full, need.window); need = blocks()) {
-    if (!restoring_.empty()) {
-      give_up_restore();
-    } else {
-      retract(victim());
-    }
+    give_up_pages();
   }
 }
 
@@ -266,11 +271,7 @@ const StepPlan& Scheduler::lay_out(std::span<const int> drafts) {
     add_chunks(budget);
     // Prompts hold all the pages and none can go on: some have to give theirs back.
     while (plan_.parts.empty() && running() > 1) {
-      if (!restoring_.empty()) {
-        give_up_restore();
-      } else {
-        retract(victim());
-      }
+      give_up_pages();
       add_chunks(budget);
     }
   }

@@ -141,6 +141,7 @@ class Scheduler {
     std::int64_t window = 0;
   };
   Need blocks() const;
+  void give_up_pages();
   void make_room_for_blocks();
   bool free_pages(std::int64_t full, std::int64_t window);
   void retract(std::size_t index);
