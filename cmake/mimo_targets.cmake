@@ -1,22 +1,24 @@
 # Compile options shared by every target of this project.
 add_library(mimo_options INTERFACE)
 target_include_directories(mimo_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(mimo_options INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
-  $<$<BOOL:${MIMO_WERROR}>:-Werror>)
+# nvcc takes none of these options itself: CUDA sources have their own (src/ops/cuda).
+target_compile_options(mimo_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
+  -Wall;-Wextra;-Wpedantic;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual;-Wimplicit-fallthrough;
+  $<$<BOOL:${MIMO_WERROR}>:-Werror>>)
 # GCC 12 reports moved-from tl::expected payloads as maybe-uninitialized at -O3 (false positives).
-target_compile_options(mimo_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+target_compile_options(mimo_options INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>)
 # Fused multiply-add only where the code asks for it: results must not depend on the compiler's mood.
-target_compile_options(mimo_options INTERFACE -ffp-contract=off)
+target_compile_options(mimo_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 target_link_libraries(mimo_options INTERFACE tl::expected fmt::fmt Boost::json Threads::Threads)
 if(MIMO_SANITIZE)
-  target_compile_options(mimo_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(mimo_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=all;-fno-omit-frame-pointer>)
   target_link_options(mimo_options INTERFACE -fsanitize=address,undefined)
 endif()
 if(MIMO_TSAN)
-  target_compile_options(mimo_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_compile_options(mimo_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread;-fno-omit-frame-pointer>)
   # GCC 12 warns of fences, which ThreadSanitizer does not model.
-  target_compile_options(mimo_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+  target_compile_options(mimo_options INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-tsan>)
   target_link_options(mimo_options INTERFACE -fsanitize=thread)
 endif()
 if(MIMO_FUZZ)
@@ -27,6 +29,8 @@ endif()
 # mimo_library(NAME deps...): a static library from every .cpp under the calling folder.
 function(mimo_library name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  # The CUDA backend is a library of its own.
+  list(FILTER sources EXCLUDE REGEX "/ops/cuda/")
   add_library(mimo_${name} STATIC ${sources})
   target_link_libraries(mimo_${name} PUBLIC mimo_options ${ARGN})
 endfunction()

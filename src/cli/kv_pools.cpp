@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <string>
 
 #include "cache/sequence_pages.h"
@@ -32,17 +30,8 @@ std::uint64_t bytes_per_token(const ModelConfig& config, LayerKind kind, KvDType
 
 }  // namespace
 
-std::uint64_t available_memory() {
-  // Not read_file(): files of /proc say that they are empty.
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("MemAvailable:")) return std::strtoull(line.c_str() + 13, nullptr, 10) * 1024;
-  }
-  return 0;
-}
-
 Result<KvPools> plan_kv_pools(const ModelConfig& config, const ServeOptions& options,
-                              const SchedulerOptions& scheduler, KvDType dtype) {
+                              const SchedulerOptions& scheduler, KvDType dtype, std::uint64_t available) {
   const std::int64_t size = scheduler.layout.page_size;
   const std::int64_t context = options.context > 0 ? options.context : config.max_positions;
   if (context > config.max_positions) {
@@ -51,7 +40,6 @@ Result<KvPools> plan_kv_pools(const ModelConfig& config, const ServeOptions& opt
   }
   const std::uint64_t full_token = bytes_per_token(config, LayerKind::kFull, dtype);
   const std::uint64_t window_token = bytes_per_token(config, LayerKind::kWindow, dtype);
-  const std::uint64_t available = available_memory();
   const auto budget = static_cast<std::uint64_t>(static_cast<double>(available) * options.mem_fraction);
 
   KvPools pools;

@@ -18,12 +18,9 @@ struct KvPools {
   std::string text;  // the plan as a table
 };
 
-// From the options, the memory that is free now, and what the scheduler needs. Refuses what cannot run, with the
-// smallest change that would do.
+// From the options, the bytes that are free for KV (0: not known), and what the scheduler needs. Refuses what cannot
+// run, with the smallest change that would do.
 Result<KvPools> plan_kv_pools(const ModelConfig& config, const ServeOptions& options,
-                              const SchedulerOptions& scheduler, KvDType dtype);
-
-// Bytes that processes can have without swapping; 0: not known.
-std::uint64_t available_memory();
+                              const SchedulerOptions& scheduler, KvDType dtype, std::uint64_t available);
 
 }  // namespace mimo

@@ -3,12 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 
 #include "checkpoint/model_size.h"
 #include "cli/validators.h"
 #include "core/file.h"
 #include "core/progress.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/reference/reference_ops.h"
 
 namespace mimo {
@@ -34,12 +36,30 @@ Result<std::unique_ptr<WeightSource>> open_source(const ModelOptions& options, b
   return open_checkpoint(options.directory, open);
 }
 
+// Whether the model runs on a GPU. `auto` takes one that is there, and is silent where none is.
+bool is_cuda(const ModelOptions& options) {
+  if (options.backend == "reference") return false;
+  if (options.device == "auto") return count_cuda_devices() > 0;
+  return options.device.starts_with("cuda");
+}
+
 bool is_exact(const ModelOptions& options, bool small) {
-  return options.activations == "exact" || (options.activations == "auto" && small);
+  return options.activations == "exact" || (options.activations == "auto" && small && !is_cuda(options));
 }
 
 Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool small) {
-  if (options.backend == "reference") return make_reference_ops();
+  if (options.backend == "reference") {
+    if (options.device.starts_with("cuda")) {
+      return fail(ErrorCode::kInvalidArgument, "--device {}: --backend reference runs on the CPU", options.device);
+    }
+    return make_reference_ops();
+  }
+  if (is_cuda(options)) {
+    CudaOptions cuda;
+    if (options.device.starts_with("cuda:")) cuda.device = std::atoi(options.device.c_str() + 5);
+    cuda.exact = options.activations == "exact";
+    return make_cuda_ops(cuda);
+  }
   CpuOptions cpu;
   cpu.threads = options.threads;
   cpu.precision = is_exact(options, small) ? ActivationPrecision::kExact : ActivationPrecision::kFast;
@@ -49,7 +69,8 @@ Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool smal
 KvDType choose_kv(const ModelOptions& options, bool small) {
   if (options.kv_dtype == "fp8" || options.kv_dtype == "fp8_e4m3") return KvDType::kFp8;
   if (options.kv_dtype == "float32") return KvDType::kF32;
-  if (options.kv_dtype == "auto" && (options.backend == "reference" || small)) return KvDType::kF32;
+  const bool exact = options.backend == "reference" || (small && !is_cuda(options));
+  if (options.kv_dtype == "auto" && exact) return KvDType::kF32;
   return KvDType::kBF16;
 }
 
@@ -83,6 +104,9 @@ void add_model_options(CLI::App& command, ModelOptions& options, ModelUse use) {
   command.add_option("--config", options.config_file, "config.json for --load-format random");
   command.add_option("--seed", options.seed, "Seed of random weights")
       ->check(check_unsigned_integer)
+      ->capture_default_str();
+  command.add_option("--device", options.device, "auto: a GPU where there is one; cpu, cuda or cuda:N")
+      ->check(check_device)
       ->capture_default_str();
   command.add_option("--backend", options.backend, "cpu, or reference: plain fp32 loops, slow")
       ->check(CLI::IsMember({"cpu", "reference"}))

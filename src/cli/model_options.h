@@ -28,6 +28,7 @@ struct ModelOptions {
   std::string load_format = "auto";
   std::string config_file;
   std::uint64_t seed = 0;
+  std::string device = "auto";  // auto, cpu, cuda or cuda:N
   std::string backend = "cpu";
   int threads = 0;
   std::string kv_dtype = "auto";

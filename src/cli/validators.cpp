@@ -21,6 +21,13 @@ std::string check_not_empty(const std::string& text) {
   return text.empty() ? "got nothing, expected a value" : std::string();
 }
 
+std::string check_device(const std::string& text) {
+  if (text == "auto" || text == "cpu" || text == "cuda") return {};
+  const bool numbered = text.starts_with("cuda:") && text.size() > 5 && text.size() < 9 &&
+                        text.find_first_not_of("0123456789", 5) == std::string::npos;
+  return numbered ? std::string() : "got " + text + ", expected auto, cpu, cuda or cuda:N";
+}
+
 std::string check_not_nan(const std::string& text) {
   const bool nan = std::isnan(std::strtod(text.c_str(), nullptr));
   return nan ? "got " + text + ", expected a number" : std::string();

@@ -11,6 +11,9 @@ std::string check_unsigned_integer(const std::string& text);
 // Empty if `text` holds anything: "" is a shell variable that was not set, never what was meant.
 std::string check_not_empty(const std::string& text);
 
+// Empty if `text` is auto, cpu, cuda or cuda:N.
+std::string check_device(const std::string& text);
+
 // Empty unless `text` is not a number, which CLI::Range lets through.
 std::string check_not_nan(const std::string& text);
 

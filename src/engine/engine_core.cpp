@@ -66,13 +66,14 @@ Result<std::unique_ptr<EngineCore>> EngineCore::make(TargetModel& model, Ops& op
       return forward_error(ok);
     }
   }
-  std::unique_ptr<EngineCore> core(new EngineCore(model, options));
-  if (const Status ok = core->make_cache(ops); !ok) return forward_error(ok);
+  std::unique_ptr<EngineCore> core(new EngineCore(model, ops, options));
+  if (const Status ok = core->make_cache(); !ok) return forward_error(ok);
   return core;
 }
 
-EngineCore::EngineCore(TargetModel& model, const EngineOptions& options)
+EngineCore::EngineCore(TargetModel& model, Ops& ops, const EngineOptions& options)
     : model_(model),
+      ops_(ops),
       config_(model.config()),
       options_(options),
       sampler_(
@@ -86,12 +87,12 @@ EngineCore::EngineCore(TargetModel& model, const EngineOptions& options)
   options_.scheduler.block = 1;
   if (options_.drafter != nullptr) {
     options_.scheduler.block += options_.drafter->max_drafts();
-    speculation_ = std::make_unique<Speculation>(*options_.drafter, options_.speculation, config_.vocab,
+    speculation_ = std::make_unique<Speculation>(*options_.drafter, ops_, options_.speculation, config_.vocab,
                                                  config_.hidden, options_.log);
   }
 }
 
-Status EngineCore::make_cache(Ops& ops) {
+Status EngineCore::make_cache() {
   EngineCacheOptions cache;
   cache.layout = options_.scheduler.layout;
   cache.dtype = options_.kv_dtype;
@@ -102,7 +103,7 @@ Status EngineCore::make_cache(Ops& ops) {
   cache.host_min_tokens = options_.host_kv_min_tokens;
   cache.tail_bytes = options_.drafter == nullptr ? 0 : options_.drafter->tail_bytes();
   cache.poison = options_.poison;
-  Result<std::unique_ptr<EngineCache>> made = EngineCache::make(ops, config_, cache);
+  Result<std::unique_ptr<EngineCache>> made = EngineCache::make(ops_, config_, cache);
   if (!made) return forward_error(made);
   cache_ = std::move(*made);
   Result<Scheduler> scheduler =
@@ -352,8 +353,8 @@ void EngineCore::tap_range(TapRows& taps) {
   }
   if (begin >= end) return;
   taps.indices = speculation_->taps();
-  taps_.resize(tokens_.size() * taps.indices.size() * static_cast<std::size_t>(config_.hidden));
-  taps.out = taps_;
+  const std::size_t floats = tokens_.size() * taps.indices.size() * static_cast<std::size_t>(config_.hidden);
+  taps.out = {taps_.reserve(ops_, floats), floats};
   taps.row_begin = begin;
   taps.rows = end - begin;
 }
@@ -420,7 +421,8 @@ void EngineCore::observe() {
   double seconds = 0;
   if (!committed_.empty()) {
     const Clock::time_point start = Clock::now();
-    speculation_->observe(committed_, taps_);
+    const std::size_t width = speculation_->taps().size() * static_cast<std::size_t>(config_.hidden);
+    speculation_->observe(committed_, {taps_.data(), tokens_.size() * width});
     seconds = seconds_since(start);
     times_.observe_seconds += seconds;
   }

@@ -21,6 +21,7 @@
 #include "engine/speculation.h"
 #include "model/drafter.h"
 #include "model/target.h"
+#include "ops/backend_array.h"
 #include "text/tokenizer.h"
 
 namespace mimo {
@@ -116,8 +117,8 @@ class EngineCore {
     bool ended = false;
   };
 
-  EngineCore(TargetModel& model, const EngineOptions& options);
-  Status make_cache(Ops& ops);
+  EngineCore(TargetModel& model, Ops& ops, const EngineOptions& options);
+  Status make_cache();
   void open_drafts(Active& active, const ScheduledRequest& scheduled);
   void close_drafts(Active& active);
   void draft();
@@ -132,6 +133,7 @@ class EngineCore {
   void end(RequestId id, std::optional<Error> error);
 
   TargetModel& model_;
+  Ops& ops_;
   const ModelConfig& config_;
   EngineOptions options_;
   Sampler sampler_;
@@ -152,7 +154,7 @@ class EngineCore {
   std::vector<SequenceRows> window_rows_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<float> logits_;
-  std::vector<float> taps_;
+  BackendArray<float> taps_;
   double target_seconds_ = 0;
   std::vector<CommittedRows> committed_;
   std::vector<std::int32_t> observed_tokens_;

@@ -1,19 +1,34 @@
 #include "engine/pending_taps.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/check.h"
 
 namespace mimo {
 
-std::unique_ptr<float[]> TapBuffers::take() {
-  if (spare_.empty())
-    return std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(rows_) * width_);
-  std::unique_ptr<float[]> buffer = std::move(spare_.back());
-  spare_.pop_back();
+BackendArray<float> TapBuffers::take() {
+  BackendArray<float> buffer;
+  if (spare_.empty()) {
+    buffer.reserve(ops_, static_cast<std::size_t>(rows_) * width_);
+  } else {
+    buffer = std::move(spare_.back());
+    spare_.pop_back();
+  }
   return buffer;
+}
+
+template <class Run>
+void PendingTaps::for_runs(std::int64_t begin, std::int64_t end, Run&& run) const {
+  while (begin < end) {
+    const std::int64_t count = std::min<std::int64_t>(end - begin, buffers_.rows() - begin % buffers_.rows());
+    run(begin, count);
+    begin += count;
+  }
+}
+
+float* PendingTaps::row(std::int64_t position) const {
+  return rows_.data() + static_cast<std::size_t>(position % buffers_.rows()) * buffers_.width();
 }
 
 void PendingTaps::add(std::int64_t position, std::span<const float> taps,
@@ -32,28 +47,31 @@ void PendingTaps::add(std::int64_t position, std::span<const float> taps,
   }
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   end_ = position + rows;
-  for (std::int64_t p = std::max(position, end_ - most); p < end_; ++p) {
-    std::memcpy(rows_.get() + static_cast<std::size_t>(p % most) * width,
-                taps.data() + static_cast<std::size_t>(p - position) * width, width * sizeof(float));
-  }
+  const std::size_t bytes = width * sizeof(float);
+  for_runs(std::max(position, end_ - most), end_, [&](std::int64_t at, std::int64_t count) {
+    buffers_.ops().copy_rows(row(at), bytes, taps.data() + static_cast<std::size_t>(at - position) * width, bytes,
+                             bytes, static_cast<std::size_t>(count));
+  });
   if (const std::int64_t lost = end_ - most - begin_; lost > 0) {
     begin_ += lost;
     tokens_.erase(tokens_.begin(), tokens_.begin() + lost);
   }
 }
 
-DraftObservation PendingTaps::append_to(std::vector<float>& taps) const {
+DraftObservation PendingTaps::copy_to(float* taps, int first) const {
   MIMO_CHECK(!empty(), "no rows");
   const std::size_t width = buffers_.width();
   DraftObservation seen;
-  seen.row_begin = static_cast<int>(taps.size() / width);
+  seen.row_begin = first;
   seen.rows = static_cast<int>(end_ - begin_);
   seen.position = begin_;
   seen.tokens = tokens_;
-  for (std::int64_t p = begin_; p < end_; ++p) {
-    const float* row = rows_.get() + static_cast<std::size_t>(p % buffers_.rows()) * width;
-    taps.insert(taps.end(), row, row + width);
-  }
+  const std::size_t bytes = width * sizeof(float);
+  float* out = taps + static_cast<std::size_t>(first) * width;
+  for_runs(begin_, end_, [&](std::int64_t at, std::int64_t count) {
+    buffers_.ops().copy_rows(out + static_cast<std::size_t>(at - begin_) * width, bytes, row(at), bytes, bytes,
+                             static_cast<std::size_t>(count));
+  });
   return seen;
 }
 

@@ -9,25 +9,28 @@
 #include <vector>
 
 #include "model/drafter.h"
+#include "ops/backend_array.h"
 
 namespace mimo {
 
-// Memory for the rows of any number of requests, one after another: fresh pages from the system would cost more
-// than the copies.
+// Backend memory for the rows of any number of requests, one after another: making it anew would cost more than the
+// copies.
 class TapBuffers {
  public:
-  // Each holds `rows` rows of `width` floats.
-  TapBuffers(int rows, std::size_t width) : rows_(rows), width_(width) {}
+  // Each holds `rows` rows of `width` floats. `ops` must outlive it.
+  TapBuffers(Ops& ops, int rows, std::size_t width) : ops_(ops), rows_(rows), width_(width) {}
 
   int rows() const { return rows_; }
   std::size_t width() const { return width_; }
-  std::unique_ptr<float[]> take();
-  void give_back(std::unique_ptr<float[]> buffer) { spare_.push_back(std::move(buffer)); }
+  Ops& ops() const { return ops_; }
+  BackendArray<float> take();
+  void give_back(BackendArray<float> buffer) { spare_.push_back(std::move(buffer)); }
 
  private:
+  Ops& ops_;
   int rows_;
   std::size_t width_;
-  std::vector<std::unique_ptr<float[]>> spare_;
+  std::vector<BackendArray<float>> spare_;
 };
 
 class PendingTaps {
@@ -38,20 +41,27 @@ class PendingTaps {
   PendingTaps& operator=(const PendingTaps&) = delete;
   ~PendingTaps() { clear(); }
 
-  bool empty() const { return rows_ == nullptr; }
+  bool empty() const { return rows_.data() == nullptr; }
 
   // Adds rows at [position, position + tokens.size() - 1), which follow those that are held: taps [rows, width],
   // and the tokens of the rows and of the one after them. The newest buffers.rows() stay.
   void add(std::int64_t position, std::span<const float> taps, std::span<const std::int32_t> tokens);
 
-  // Appends all rows to `taps` [rows, width] and describes them; the tokens are valid until clear() or add().
-  DraftObservation append_to(std::vector<float>& taps) const;
+  std::int64_t rows() const { return end_ - begin_; }
+  // Copies all rows to `taps` [.., width] from row `first` on and describes them; the tokens are valid until clear()
+  // or add().
+  DraftObservation copy_to(float* taps, int first) const;
 
   void clear();
 
  private:
   TapBuffers& buffers_;
-  std::unique_ptr<float[]> rows_;     // position p in row p % buffers_.rows(); null: nothing is held
+  // Calls run(position, count) for parts of [begin, end) whose rows follow each other in rows_.
+  template <class Run>
+  void for_runs(std::int64_t begin, std::int64_t end, Run&& run) const;
+  float* row(std::int64_t position) const;
+
+  BackendArray<float> rows_;          // position p in row p % buffers_.rows(); null: nothing is held
   std::vector<std::int32_t> tokens_;  // at begin_ .. end_
   std::int64_t begin_ = 0;
   std::int64_t end_ = 0;

@@ -18,12 +18,12 @@ int rows_that_matter(const Drafter& drafter) {
 
 }  // namespace
 
-Speculation::Speculation(Drafter& drafter, const SpeculationOptions& options, int vocab, int hidden,
+Speculation::Speculation(Drafter& drafter, Ops& ops, const SpeculationOptions& options, int vocab, int hidden,
                          LogLine log)
     : drafter_(drafter),
       options_(options),
       vocab_(vocab),
-      tap_buffers_(rows_that_matter(drafter), drafter.taps().size() * static_cast<std::size_t>(hidden)),
+      tap_buffers_(ops, rows_that_matter(drafter), drafter.taps().size() * static_cast<std::size_t>(hidden)),
       log_(std::move(log)) {
   if (options_.tune_width) tuner_.emplace(drafter_.max_drafts());
 }
@@ -130,21 +130,24 @@ void Speculation::observe(std::span<const CommittedRows> committed, std::span<co
 
 // Shows the drafter what waits of the requests that it is to draft for.
 void Speculation::show_pending(std::span<const DraftTurn> turns) {
+  // In portions: what waits of many requests is too much to copy at once.
+  const int most = tap_buffers_.rows();
+  int rows = 0;
   const auto show = [&] {
-    if (!observations_.empty()) drafter_.observe(observations_, pending_taps_);
+    const std::size_t floats = static_cast<std::size_t>(rows) * tap_buffers_.width();
+    if (rows > 0) drafter_.observe(observations_, {pending_taps_.data(), floats});
     observations_.clear();
-    pending_taps_.clear();
+    rows = 0;
   };
   observations_.clear();
-  pending_taps_.clear();
-  // In portions: what waits of many requests is too much to copy at once.
-  const std::size_t enough = static_cast<std::size_t>(tap_buffers_.rows()) * tap_buffers_.width();
   for (const std::size_t turn : turn_of_) {
     const RequestDrafts& request = *turns[turn].drafts;
     if (request.pending.empty()) continue;
-    observations_.push_back(request.pending.append_to(pending_taps_));
+    if (rows + request.pending.rows() > most) show();
+    float* taps = pending_taps_.reserve(tap_buffers_.ops(), static_cast<std::size_t>(most) * tap_buffers_.width());
+    observations_.push_back(request.pending.copy_to(taps, rows));
     observations_.back().state = request.state.get();
-    if (pending_taps_.size() >= enough) show();
+    rows += observations_.back().rows;
   }
   show();
   for (const std::size_t turn : turn_of_) turns[turn].drafts->pending.clear();

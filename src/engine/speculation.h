@@ -73,7 +73,8 @@ class Speculation {
  public:
   // `drafter` must outlive it. `vocab` and `hidden` are the target's; no draft leaves the former. The options
   // have passed validate().
-  Speculation(Drafter& drafter, const SpeculationOptions& options, int vocab, int hidden, LogLine log);
+  // `ops` is the backend of both.
+  Speculation(Drafter& drafter, Ops& ops, const SpeculationOptions& options, int vocab, int hidden, LogLine log);
 
   // Begins a request of `prompt` tokens that will hold at most `most` tokens. Where its state cannot be had,
   // it runs without drafts. Speculation must outlive what it returns.
@@ -127,7 +128,7 @@ class Speculation {
   std::vector<DraftRequest> requests_;
   std::vector<std::size_t> turn_of_;  // [requests_]
   std::vector<DraftObservation> observations_;
-  std::vector<float> pending_taps_;
+  BackendArray<float> pending_taps_;
 };
 
 }  // namespace mimo

@@ -4,7 +4,7 @@
 
 namespace mimo {
 
-AttentionSpec attention_spec(const AttentionShape& shape, std::span<const float> sinks) {
+AttentionSpec attention_spec(const AttentionShape& shape, const Vector& sinks) {
   AttentionSpec spec;
   spec.q_heads = shape.q_heads;
   spec.kv_heads = shape.kv_heads;
@@ -12,7 +12,7 @@ AttentionSpec attention_spec(const AttentionShape& shape, std::span<const float>
   spec.v_dim = shape.v_dim;
   spec.window = shape.window;
   spec.scale = 1.0f / std::sqrt(static_cast<float>(shape.qk_dim));
-  spec.sinks = sinks;
+  if (!sinks.empty()) spec.sinks = &sinks;
   return spec;
 }
 

@@ -10,7 +10,7 @@
 namespace mimo {
 
 // `sinks` [q_heads], or empty; it must outlive the spec.
-AttentionSpec attention_spec(const AttentionShape& shape, std::span<const float> sinks);
+AttentionSpec attention_spec(const AttentionShape& shape, const Vector& sinks);
 
 // Columns of a fused row [q_heads * qk | kv_heads * qk | kv_heads * v].
 std::size_t qkv_width(const AttentionShape& shape);

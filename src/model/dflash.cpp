@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "checkpoint/mask_embedding.h"
 #include "core/check.h"
-#include "model/rotation.h"
 
 namespace mimo {
 namespace {
@@ -107,6 +105,7 @@ DFlashDrafter::DFlashDrafter(const TargetModel& target, Ops& ops, DFlashConfig c
   }
   if (options_.max_tokens <= 0) options_.max_tokens = target.config().max_positions;
   if (options_.vocab <= 0) options_.vocab = target.config().vocab;
+  batch_ = ops.make_sequences({config_.rope_theta, config_.rotary_dims});
 }
 
 DFlashDrafter::~DFlashDrafter() = default;
@@ -144,16 +143,25 @@ Status DFlashDrafter::pack(DFlashWeights& weights) {
     status = forward_error(packed);
     return nullptr;
   };
+  const auto vector = [&](std::span<const float> values, Vector& to) {
+    if (!status) return;
+    Result<Vector> packed = ops_.pack_vector(values);
+    if (packed) {
+      to = std::move(*packed);
+    } else {
+      status = forward_error(packed);
+    }
+  };
   fc_ = matrix(weights.fc);
-  hidden_norm_ = std::move(weights.hidden_norm);
-  final_norm_ = std::move(weights.norm);
+  vector(weights.hidden_norm, hidden_norm_);
+  vector(weights.norm, final_norm_);
   for (DFlashLayerWeights& from : weights.layers) {
     Layer layer;
-    layer.input_norm = std::move(from.input_norm);
-    layer.post_norm = std::move(from.post_norm);
-    layer.q_norm = std::move(from.q_norm);
-    layer.k_norm = std::move(from.k_norm);
-    layer.sinks = std::move(from.sinks);
+    vector(from.input_norm, layer.input_norm);
+    vector(from.post_norm, layer.post_norm);
+    vector(from.q_norm, layer.q_norm);
+    vector(from.k_norm, layer.k_norm);
+    vector(from.sinks, layer.sinks);
     layer.qkv = matrix(from.qkv);
     layer.o_proj = matrix(from.o_proj);
     if (!status) return status;
@@ -286,7 +294,8 @@ AttentionSpec DFlashDrafter::attention_spec(int layer) const {
   spec.v_dim = config_.head_dim;
   spec.window = how.window;
   spec.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
-  spec.sinks = layers_[static_cast<std::size_t>(layer)].sinks;
+  const Vector& sinks = layers_[static_cast<std::size_t>(layer)].sinks;
+  if (!sinks.empty()) spec.sinks = &sinks;
   spec.mask = how.causal ? MaskKind::kCausal : MaskKind::kBidirectional;
   spec.window_start = options_.window_start;
   return spec;
@@ -329,48 +338,43 @@ void DFlashDrafter::store_context(std::span<const ContextRows> parts, std::span<
     sequences_.push_back(part.ring->rows(rows, part.rows, part.position));
     rows += part.rows;
   }
-  const float* input = taps.data() + static_cast<std::size_t>(parts.front().tap_row) * tap_width;
-  const bool apart = std::adjacent_find(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
-                       return a.tap_row + a.rows != b.tap_row;
-                     }) != parts.end();
-  if (apart) {
-    gathered_.resize(static_cast<std::size_t>(rows) * tap_width);
-    float* to = gathered_.data();
-    for (const ContextRows& part : parts) {
-      const std::size_t count = static_cast<std::size_t>(part.rows) * tap_width;
-      std::memcpy(to, taps.data() + static_cast<std::size_t>(part.tap_row) * tap_width,
-                  count * sizeof(float));
-      to += count;
-    }
-    input = gathered_.data();
+  // Rows that follow each other in the taps are rounded in one call.
+  Act* input = gathered_.reserve(ops_, static_cast<std::size_t>(rows) * tap_width);
+  for (std::size_t i = 0, row = 0; i < parts.size();) {
+    const int first = parts[i].tap_row;
+    int next = first;
+    for (; i < parts.size() && parts[i].tap_row == next; ++i) next += parts[i].rows;
+    const auto count = static_cast<std::size_t>(next - first);
+    ops_.to_act(taps.data() + static_cast<std::size_t>(first) * tap_width, count * tap_width,
+                act_at(ops_, input, row * tap_width));
+    row += count;
   }
 
   const auto heads = static_cast<std::size_t>(config_.kv_heads * config_.head_dim);
   const std::size_t width = layers_.size() * 2 * heads;
-  context_.resize(static_cast<std::size_t>(rows) * hidden);
-  keys_.resize(static_cast<std::size_t>(rows) * width);
-  fill_rotation(sequences_, config_.rope_theta, config_.rotary_dims, cos_, sin_);
-  ops_.linear(input, rows, *fc_, context_.data(), Store::kOverwrite);
-  ops_.rms_norm(context_.data(), rows, hidden_norm_, config_.norm_eps, context_.data());
-  ops_.linear(context_.data(), rows, *context_kv_, keys_.data(), Store::kOverwrite);
+  float* context = context_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
+  Act* normed = normed_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
+  Act* keys = keys_.reserve(ops_, static_cast<std::size_t>(rows) * width);
+  batch_->set(sequences_);
+  ops_.linear(input, rows, *fc_, context, Store::kOverwrite);
+  ops_.rms_norm(context, rows, hidden_norm_, config_.norm_eps, normed, hidden);
+  ops_.linear(normed, rows, *context_kv_, keys);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     AttentionSpec spec = attention_spec(static_cast<int>(i));
     spec.q_heads = 0;
-    float* k = keys_.data() + i * 2 * heads;
+    Act* k = act_at(ops_, keys, i * 2 * heads);
     ops_.rms_norm_heads(k, width, rows, config_.kv_heads, layers_[i].k_norm, config_.norm_eps);
-    ops_.rope_and_store_kv(k, width, sequences_, spec, {config_.rotary_dims, cos_, sin_}, config_.value_scale,
-                           *layers_[i].kv);
+    ops_.rope_and_store_kv(k, width, *batch_, spec, config_.value_scale, *layers_[i].kv);
   }
 }
 
-std::span<const float> DFlashDrafter::run_blocks(std::span<const DraftRequest> requests) {
+const Act* DFlashDrafter::run_blocks(std::span<const DraftRequest> requests) {
   const auto hidden = static_cast<std::size_t>(config_.hidden);
   const auto block = static_cast<std::size_t>(config_.block);
   const auto rows = static_cast<int>(requests.size() * block);
-  hidden_.resize(requests.size() * block * hidden);
-  normed_.resize(hidden_.size());
   sequences_.clear();
   anchors_.clear();
+  index_.clear();
   for (const DraftRequest& request : requests) {
     auto& ring = dynamic_cast<Ring&>(*request.state);
     MIMO_CHECK(ring.observed_to(request.position), "draft at {}: not all before it was observed",
@@ -381,64 +385,69 @@ std::span<const float> DFlashDrafter::run_blocks(std::span<const DraftRequest> r
     sequences_.push_back(
         ring.rows(static_cast<int>(sequences_.size() * block), config_.block, request.position));
     anchors_.push_back(request.anchor);
+    index_.push_back(static_cast<std::int32_t>(anchors_.size()));
+    index_.resize(anchors_.size() * block, 0);
   }
-  // Anchors are looked up side by side and moved to the heads of their blocks.
-  target_.embed(anchors_, normed_.data());
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    float* row = hidden_.data() + i * block * hidden;
-    std::memcpy(row, normed_.data() + i * hidden, hidden * sizeof(float));
-    for (std::size_t r = 1; r < block; ++r) std::copy(mask_.begin(), mask_.end(), row + r * hidden);
-  }
-  fill_rotation(sequences_, config_.rope_theta, config_.rotary_dims, cos_, sin_);
-  for (int i = 0; i < config_.layers; ++i) run_layer(i, rows, sequences_);
+  float* inputs = inputs_.reserve(ops_, (requests.size() + 1) * hidden);
+  ops_.upload(inputs, mask_.data(), hidden * sizeof(float));
+  target_.embed(anchor_ids_.upload(ops_, anchors_), static_cast<int>(requests.size()), inputs + hidden);
+  float* state = hidden_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
+  normed_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
+  ops_.gather_rows(state, inputs, hidden * sizeof(float), block_index_.upload(ops_, index_), rows);
+  batch_->set(sequences_);
+  for (int i = 0; i < config_.layers; ++i) run_layer(i, rows);
 
-  // Only rows that are asked for are normed; they are gathered to the front.
-  std::size_t wanted = 0;
+  // Only rows that are asked for are normed.
+  index_.clear();
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    const std::size_t count = requests[i].drafts.size();
-    std::memmove(hidden_.data() + wanted * hidden, hidden_.data() + (i * block + 1) * hidden,
-                 count * hidden * sizeof(float));
-    wanted += count;
+    for (std::size_t r = 1; r <= requests[i].drafts.size(); ++r) {
+      index_.push_back(static_cast<std::int32_t>(i * block + r));
+    }
   }
-  ops_.rms_norm(hidden_.data(), static_cast<int>(wanted), final_norm_, config_.norm_eps, normed_.data());
-  return {normed_.data(), wanted * hidden};
+  const auto count = static_cast<int>(index_.size());
+  float* wanted = wanted_.reserve(ops_, index_.size() * hidden);
+  ops_.gather_rows(wanted, state, hidden * sizeof(float), wanted_index_.upload(ops_, index_), count);
+  ops_.rms_norm(wanted, count, final_norm_, config_.norm_eps, normed_.data(), hidden);
+  return normed_.data();
 }
 
-void DFlashDrafter::run_layer(int index, int rows, std::span<const SequenceRows> sequences) {
+void DFlashDrafter::run_layer(int index, int rows) {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   const AttentionSpec spec = attention_spec(index);
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
   const auto dim = static_cast<std::size_t>(config_.head_dim);
   const std::size_t q_width = static_cast<std::size_t>(config_.q_heads) * dim;
   const std::size_t width = q_width + 2 * static_cast<std::size_t>(config_.kv_heads) * dim;
-  qkv_.resize(static_cast<std::size_t>(rows) * width);
-  attended_.resize(static_cast<std::size_t>(rows) * q_width);
+  float* state = hidden_.data();
+  Act* normed = normed_.data();
+  Act* qkv = qkv_.reserve(ops_, static_cast<std::size_t>(rows) * width);
+  Act* attended = attended_.reserve(ops_, static_cast<std::size_t>(rows) * q_width);
 
-  ops_.rms_norm(hidden_.data(), rows, layer.input_norm, config_.norm_eps, normed_.data());
-  ops_.linear(normed_.data(), rows, *layer.qkv, qkv_.data(), Store::kOverwrite);
-  ops_.rms_norm_heads(qkv_.data(), width, rows, config_.q_heads, layer.q_norm, config_.norm_eps);
-  ops_.rms_norm_heads(qkv_.data() + q_width, width, rows, config_.kv_heads, layer.k_norm, config_.norm_eps);
-  ops_.rope_and_store_kv(qkv_.data(), width, sequences, spec, {config_.rotary_dims, cos_, sin_},
-                         config_.value_scale, *layer.kv);
-  ops_.attention(qkv_.data(), width, sequences, spec, *layer.kv, attended_.data());
-  ops_.linear(attended_.data(), rows, *layer.o_proj, hidden_.data(), Store::kAdd);
-  ops_.rms_norm(hidden_.data(), rows, layer.post_norm, config_.norm_eps, normed_.data());
-  ops_.mlp(normed_.data(), rows, *layer.mlp, hidden_.data());
+  ops_.rms_norm(state, rows, layer.input_norm, config_.norm_eps, normed, hidden);
+  ops_.linear(normed, rows, *layer.qkv, qkv);
+  ops_.rms_norm_heads(qkv, width, rows, config_.q_heads, layer.q_norm, config_.norm_eps);
+  ops_.rms_norm_heads(act_at(ops_, qkv, q_width), width, rows, config_.kv_heads, layer.k_norm,
+                      config_.norm_eps);
+  ops_.rope_and_store_kv(qkv, width, *batch_, spec, config_.value_scale, *layer.kv);
+  ops_.attention(qkv, width, *batch_, spec, *layer.kv, attended);
+  ops_.linear(attended, rows, *layer.o_proj, state, Store::kAdd);
+  ops_.rms_norm(state, rows, layer.post_norm, config_.norm_eps, normed, hidden);
+  ops_.mlp(normed, rows, *layer.mlp, state);
 }
 
 void DFlashDrafter::draft(std::span<DraftRequest> requests) {
   if (requests.empty()) return;
-  const std::span<const float> normed = run_blocks(requests);
+  const Act* normed = run_blocks(requests);
   const auto hidden = static_cast<std::size_t>(config_.hidden);
   const auto vocab = static_cast<std::size_t>(target_.config().vocab);
-  const auto wanted = static_cast<int>(normed.size() / hidden);
+  const auto wanted = static_cast<int>(index_.size());
   ids_.resize(static_cast<std::size_t>(wanted));
   probabilities_.resize(static_cast<std::size_t>(wanted));
   for (int first = 0; first < wanted; first += kHeadRows) {
     const int rows = std::min(kHeadRows, wanted - first);
-    logits_.resize(static_cast<std::size_t>(rows) * vocab);
-    target_.lm_head(normed.data() + static_cast<std::size_t>(first) * hidden, rows, logits_.data());
-    ops_.best_tokens(logits_.data(), vocab, rows, options_.vocab, ids_.data() + first,
-                     probabilities_.data() + first);
+    float* logits = logits_.reserve(ops_, static_cast<std::size_t>(rows) * vocab);
+    target_.lm_head(act_at(ops_, normed, static_cast<std::size_t>(first) * hidden), rows, logits);
+    ops_.best_tokens(logits, vocab, rows, options_.vocab, ids_.data() + first, probabilities_.data() + first);
   }
   std::size_t at = 0;
   for (DraftRequest& request : requests) {

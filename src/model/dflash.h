@@ -26,6 +26,7 @@
 #include "core/result.h"
 #include "model/drafter.h"
 #include "model/target.h"
+#include "ops/backend_array.h"
 #include "ops/ops.h"
 
 namespace mimo {
@@ -68,18 +69,18 @@ class DFlashDrafter final : public Drafter {
   void draft(std::span<DraftRequest> requests) override;
 
   // What draft() gives to the target's head: block rows 1 .. drafts.size() of every request after the final
-  // norm, one after another, [sum of drafts.size(), hidden]. Valid until the next call.
-  std::span<const float> run_blocks(std::span<const DraftRequest> requests);
+  // norm, one after another, [sum of drafts.size(), hidden], in the backend's memory. Valid until the next call.
+  const Act* run_blocks(std::span<const DraftRequest> requests);
 
  private:
   class Ring;
   class Tail;
   struct Layer {
-    std::vector<float> input_norm;
-    std::vector<float> post_norm;
-    std::vector<float> q_norm;
-    std::vector<float> k_norm;
-    std::vector<float> sinks;
+    Vector input_norm;
+    Vector post_norm;
+    Vector q_norm;
+    Vector k_norm;
+    Vector sinks;
     std::unique_ptr<Matrix> qkv;
     std::unique_ptr<Matrix> o_proj;
     std::unique_ptr<MlpBank> mlp;
@@ -98,7 +99,7 @@ class DFlashDrafter final : public Drafter {
   Status make_pages();
   AttentionSpec attention_spec(int layer) const;
   void store_context(std::span<const ContextRows> parts, std::span<const float> taps);
-  void run_layer(int index, int rows, std::span<const SequenceRows> sequences);
+  void run_layer(int index, int rows);
 
   const TargetModel& target_;
   Ops& ops_;
@@ -106,28 +107,34 @@ class DFlashDrafter final : public Drafter {
   Options options_;
   std::vector<int> taps_;
   std::vector<float> mask_;  // [hidden]
+  std::unique_ptr<SequenceBatch> batch_;
   std::unique_ptr<Matrix> fc_;
   std::unique_ptr<Matrix> context_kv_;  // [layers][K | V]
-  std::vector<float> hidden_norm_;
-  std::vector<float> final_norm_;
+  Vector hidden_norm_;
+  Vector final_norm_;
   std::vector<Layer> layers_;
 
   std::int64_t ring_pages_ = 0;           // of one request, at most
   std::vector<std::int32_t> free_pages_;  // the same page number in every layer
 
   // Buffers of the call in flight.
-  std::vector<float> cos_, sin_;
   std::vector<SequenceRows> sequences_;
   std::vector<ContextRows> parts_;
-  std::vector<float> gathered_;  // [rows, taps * hidden]
-  std::vector<float> context_;   // [rows, hidden]
-  std::vector<float> keys_;      // [rows, layers * 2 * kv_heads * head_dim]
-  std::vector<float> hidden_;    // [rows, hidden] residual stream
-  std::vector<float> normed_;    // [rows, hidden]
-  std::vector<float> qkv_;
-  std::vector<float> attended_;
   std::vector<std::int32_t> anchors_;
-  std::vector<float> logits_;
+  std::vector<std::int32_t> index_;
+  BackendArray<std::int32_t> anchor_ids_;
+  BackendArray<std::int32_t> block_index_;
+  BackendArray<std::int32_t> wanted_index_;
+  BackendArray<Act> gathered_;   // [rows, taps * hidden]
+  BackendArray<float> context_;  // [rows, hidden]
+  BackendArray<Act> keys_;       // [rows, layers * 2 * kv_heads * head_dim]
+  BackendArray<float> inputs_;   // [1 + requests, hidden]: the mask vector, then the anchors' embeddings
+  BackendArray<float> hidden_;   // [rows, hidden] residual stream
+  BackendArray<float> wanted_;   // [drafts, hidden]
+  BackendArray<Act> normed_;     // [rows, hidden]
+  BackendArray<Act> qkv_;
+  BackendArray<Act> attended_;
+  BackendArray<float> logits_;
   std::vector<std::int32_t> ids_;
   std::vector<float> probabilities_;
 };

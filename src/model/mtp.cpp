@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "core/check.h"
 #include "model/attention_shape.h"
-#include "model/rotation.h"
 
 namespace mimo {
 
@@ -29,27 +27,28 @@ class MtpDrafter::State final : public DraftState {
  public:
   State(MtpDrafter& owner, std::vector<std::int32_t> pages)
       : owner_(owner), ring_(std::move(pages)), done_(owner.heads_.size(), 0) {
-    hidden_.resize(static_cast<std::size_t>(owner.window_ * owner.target_.config().hidden));
+    hidden_.reserve(owner.ops_, static_cast<std::size_t>(owner.window_) * width());
     tokens_.resize(static_cast<std::size_t>(owner.window_) + 1);
   }
   ~State() override { owner_.free_pages_.insert(owner_.free_pages_.end(), ring_.begin(), ring_.end()); }
 
-  // Rows [rows, hidden] at positions [position, position + rows), and the tokens of these and of the next.
-  void add(std::int64_t position, std::span<const float> rows, std::span<const std::int32_t> tokens) {
+  // Rows [rows, hidden] at positions [position, position + rows), and the tokens of these and of the next. Of more
+  // rows than a window the newest are kept.
+  void add(std::int64_t position, const float* rows, std::span<const std::int32_t> tokens) {
     MIMO_CHECK(position >= next_, "observed position {} after {}", position, next_ - 1);
     if (next_ < 0 || position > next_) {
       first_ = position;
       std::fill(done_.begin(), done_.end(), position);
     }
-    const std::size_t width = rows.size() / (tokens.size() - 1);
-    for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
-      std::memcpy(hidden_.data() + slot(position + static_cast<std::int64_t>(i)) * width,
-                  rows.data() + i * width, width * sizeof(float));
-    }
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       tokens_[token_slot(position + static_cast<std::int64_t>(i))] = tokens[i];
     }
     next_ = position + std::ssize(tokens) - 1;
+    const std::size_t bytes = width() * sizeof(float);
+    for_runs(std::max(position, next_ - owner_.window_), next_, [&](std::int64_t at, std::int64_t count) {
+      owner_.ops_.copy_rows(row(at), bytes, rows + static_cast<std::size_t>(at - position) * width(), bytes, bytes,
+                            static_cast<std::size_t>(count));
+    });
     const auto page = static_cast<std::size_t>(owner_.options_.page_size);
     while (table_.size() * page < static_cast<std::size_t>(next_)) {
       table_.push_back(ring_[table_.size() % ring_.size()]);
@@ -70,32 +69,48 @@ class MtpDrafter::State final : public DraftState {
     if (next_ < 0 || position > next_ || position <= begin) return nullptr;
     auto tail = std::make_shared<Tail>();
     tail->begin = begin;
-    const std::size_t width = hidden_.size() / static_cast<std::size_t>(owner_.window_);
-    for (std::int64_t at = begin; at < position; ++at) {
-      const float* row = hidden(at, width);
-      tail->hidden.insert(tail->hidden.end(), row, row + width);
-      tail->tokens.push_back(token(at));
-    }
+    tail->hidden.resize(static_cast<std::size_t>(position - begin) * width());
+    for_runs(begin, position, [&](std::int64_t at, std::int64_t count) {
+      owner_.ops_.download(tail->hidden.data() + static_cast<std::size_t>(at - begin) * width(), row(at),
+                           static_cast<std::size_t>(count) * width() * sizeof(float));
+    });
+    for (std::int64_t at = begin; at < position; ++at) tail->tokens.push_back(token(at));
     return tail;
   }
   // A new state begins with the rows of a tail; the token behind them comes with the next observation.
   void begin_with(const Tail& tail) {
     std::vector<std::int32_t> tokens = tail.tokens;
     tokens.push_back(0);
-    add(tail.begin, tail.hidden, tokens);
+    BackendArray<float> rows;
+    add(tail.begin, rows.upload(owner_.ops_, tail.hidden), tokens);
   }
 
   // Head `index` has run up to the anchor: its newest `index` rows had drafts for tokens.
   void ran(int index) { done_[static_cast<std::size_t>(index)] = std::max(first_, next_ - index); }
 
-  const float* hidden(std::int64_t position, std::size_t width) const {
-    return hidden_.data() + slot(position) * width;
+  // Copies the rows at [begin, end) to `out` [end - begin, hidden].
+  void copy(std::int64_t begin, std::int64_t end, float* out) const {
+    const std::size_t bytes = width() * sizeof(float);
+    for_runs(begin, end, [&](std::int64_t at, std::int64_t count) {
+      owner_.ops_.copy_rows(out + static_cast<std::size_t>(at - begin) * width(), bytes, row(at), bytes, bytes,
+                            static_cast<std::size_t>(count));
+    });
   }
   std::int32_t token(std::int64_t position) const { return tokens_[token_slot(position)]; }
 
  private:
-  std::size_t slot(std::int64_t position) const {
-    return static_cast<std::size_t>(position % owner_.window_);
+  std::size_t width() const { return static_cast<std::size_t>(owner_.target_.config().hidden); }
+  float* row(std::int64_t position) const {
+    return hidden_.data() + static_cast<std::size_t>(position % owner_.window_) * width();
+  }
+  // run(position, count) for parts of [begin, end) whose rows follow each other in memory.
+  template <class Run>
+  void for_runs(std::int64_t begin, std::int64_t end, Run&& run) const {
+    while (begin < end) {
+      const std::int64_t count = std::min(end - begin, owner_.window_ - begin % owner_.window_);
+      run(begin, count);
+      begin += count;
+    }
   }
   std::size_t token_slot(std::int64_t position) const {
     return static_cast<std::size_t>(position) % tokens_.size();
@@ -104,7 +119,7 @@ class MtpDrafter::State final : public DraftState {
   MtpDrafter& owner_;
   std::vector<std::int32_t> ring_;
   std::vector<std::int32_t> table_;   // page of positions [p * page_size, (p + 1) * page_size)
-  std::vector<float> hidden_;         // [window, hidden], position p in row p % window
+  BackendArray<float> hidden_;        // [window, hidden], position p in row p % window
   std::vector<std::int32_t> tokens_;  // [window + 1], position p in entry p % (window + 1)
   std::vector<std::int64_t> done_;    // [heads]: rows before it have their final K and V
   std::int64_t first_ = 0;
@@ -116,7 +131,8 @@ MtpDrafter::MtpDrafter(const TargetModel& target, Ops& ops, const Options& optio
       ops_(ops),
       options_(options),
       tap_(target.config().layers + 1),
-      window_(target.config().window.window) {}
+      window_(target.config().window.window),
+      batch_(ops.make_sequences({target.config().window.rope_theta, target.config().window.rotary_dims})) {}
 
 MtpDrafter::~MtpDrafter() = default;
 
@@ -152,12 +168,16 @@ Status MtpDrafter::load_head(WeightSource& source, int index) {
   Result<MtpWeights> weights = source.mtp(index, {});
   if (!weights) return forward_error(weights);
   Head head;
-  head.embed_norm = std::move(weights->embed_norm);
-  head.hidden_norm = std::move(weights->hidden_norm);
-  head.input_norm = std::move(weights->input_norm);
-  head.pre_mlp_norm = std::move(weights->pre_mlp_norm);
-  head.final_norm = std::move(weights->final_norm);
-  head.sinks = std::move(weights->attention.sinks);
+  for (const auto& [from, to] :
+       {std::pair{&weights->embed_norm, &head.embed_norm}, std::pair{&weights->hidden_norm, &head.hidden_norm},
+        std::pair{&weights->input_norm, &head.input_norm},
+        std::pair{&weights->pre_mlp_norm, &head.pre_mlp_norm},
+        std::pair{&weights->final_norm, &head.final_norm},
+        std::pair{&weights->attention.sinks, &head.sinks}}) {
+    Result<Vector> packed = ops_.pack_vector(*from);
+    if (!packed) return forward_error(packed);
+    *to = std::move(*packed);
+  }
   for (const auto& [view, matrix] : {std::pair{&weights->eh_proj, &head.eh_proj},
                                      {&weights->attention.qkv, &head.qkv},
                                      {&weights->attention.o_proj, &head.o_proj}}) {
@@ -247,7 +267,8 @@ void MtpDrafter::observe(std::span<const DraftObservation> observations, std::sp
     static_cast<State&>(*seen.state)
         .add(seen.position,
              taps.subspan(static_cast<std::size_t>(seen.row_begin) * width,
-                          static_cast<std::size_t>(seen.rows) * width),
+                          static_cast<std::size_t>(seen.rows) * width)
+                 .data(),
              seen.tokens);
   }
 }
@@ -280,28 +301,22 @@ void MtpDrafter::run_head(int index, std::span<DraftRequest* const> requests) {
 
   gather_rows(index, requests);
   const auto rows = static_cast<int>(ids_.size());
-  target_.embed(ids_, embedded_.data());
-  ops_.rms_norm(embedded_.data(), rows, head.embed_norm, eps, embedded_.data());
-  ops_.rms_norm(states_.data(), rows, head.hidden_norm, eps, states_.data());
-  for (std::size_t row = 0; row < ids_.size(); ++row) {
-    float* out = joined_.data() + row * 2 * hidden;
-    std::memcpy(out, embedded_.data() + row * hidden, hidden * sizeof(float));
-    std::memcpy(out + hidden, states_.data() + row * hidden, hidden * sizeof(float));
-  }
-  ops_.linear(joined_.data(), rows, *head.eh_proj, hidden_.data(), Store::kOverwrite);
-  ops_.rms_norm(hidden_.data(), rows, head.input_norm, eps, normed_.data());
-  ops_.linear(normed_.data(), rows, *head.qkv, qkv_.data(), Store::kOverwrite);
-  fill_rotation(sequences_, shape.rope_theta, shape.rotary_dims, cos_, sin_);
-  ops_.rope_and_store_kv(qkv_.data(), width, sequences_, spec, {shape.rotary_dims, cos_, sin_},
-                         config.value_scale, *head.kv);
+  target_.embed(token_ids_.upload(ops_, ids_), rows, embedded_.data());
+  ops_.rms_norm(embedded_.data(), rows, head.embed_norm, eps, joined_.data(), 2 * hidden);
+  ops_.rms_norm(states_.data(), rows, head.hidden_norm, eps, act_at(ops_, joined_.data(), hidden), 2 * hidden);
+  ops_.linear(joined_.data(), rows, *head.eh_proj, all_hidden_.data(), Store::kOverwrite);
+  ops_.rms_norm(all_hidden_.data(), rows, head.input_norm, eps, normed_.data(), hidden);
+  ops_.linear(normed_.data(), rows, *head.qkv, all_qkv_.data());
+  batch_->set(sequences_);
+  ops_.rope_and_store_kv(all_qkv_.data(), width, *batch_, spec, config.value_scale, *head.kv);
 
   keep_last_rows(width);
   const auto count = static_cast<int>(requests.size());
-  ops_.attention(qkv_.data(), width, sequences_, spec, *head.kv, attended_.data());
+  ops_.attention(qkv_.data(), width, *batch_, spec, *head.kv, attended_.data());
   ops_.linear(attended_.data(), count, *head.o_proj, hidden_.data(), Store::kAdd);
-  ops_.rms_norm(hidden_.data(), count, head.pre_mlp_norm, eps, normed_.data());
+  ops_.rms_norm(hidden_.data(), count, head.pre_mlp_norm, eps, normed_.data(), hidden);
   ops_.mlp(normed_.data(), count, *head.mlp, hidden_.data());
-  ops_.rms_norm(hidden_.data(), count, head.final_norm, eps, normed_.data());
+  ops_.rms_norm(hidden_.data(), count, head.final_norm, eps, normed_.data(), hidden);
   target_.lm_head(normed_.data(), count, logits_.data());
   ops_.best_tokens(logits_.data(), static_cast<std::size_t>(config.vocab), count,
                    options_.vocab > 0 ? options_.vocab : config.vocab, best_.data(), probabilities_.data());
@@ -322,7 +337,6 @@ void MtpDrafter::gather_rows(int index, std::span<DraftRequest* const> requests)
   const ModelConfig& config = target_.config();
   const auto hidden = static_cast<std::size_t>(config.hidden);
   ids_.clear();
-  states_.clear();
   sequences_.clear();
   for (const DraftRequest* request : requests) {
     const auto& state = static_cast<const State&>(*request->state);
@@ -338,34 +352,46 @@ void MtpDrafter::gather_rows(int index, std::span<DraftRequest* const> requests)
       const std::int64_t at = i + 1 + index;
       ids_.push_back(at <= anchor ? state.token(at)
                                   : request->drafts[static_cast<std::size_t>(at - anchor - 1)]);
-      const float* row = state.hidden(i, hidden);
-      states_.insert(states_.end(), row, row + hidden);
     }
   }
   const std::size_t rows = ids_.size();
-  embedded_.resize(rows * hidden);
-  joined_.resize(rows * 2 * hidden);
-  hidden_.resize(rows * hidden);
-  normed_.resize(rows * hidden);
-  qkv_.resize(rows * qkv_width(config.window));
-  attended_.resize(requests.size() * static_cast<std::size_t>(config.window.q_heads * config.window.v_dim));
-  logits_.resize(requests.size() * static_cast<std::size_t>(config.vocab));
+  const std::size_t width = qkv_width(config.window);
+  states_.reserve(ops_, rows * hidden);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const SequenceRows& part = sequences_[i];
+    static_cast<const State&>(*requests[i]->state)
+        .copy(part.position, part.position + part.rows,
+              states_.data() + static_cast<std::size_t>(part.row_begin) * hidden);
+  }
+  embedded_.reserve(ops_, rows * hidden);
+  joined_.reserve(ops_, rows * 2 * hidden);
+  all_hidden_.reserve(ops_, rows * hidden);
+  all_qkv_.reserve(ops_, rows * width);
+  hidden_.reserve(ops_, requests.size() * hidden);
+  qkv_.reserve(ops_, requests.size() * width);
+  normed_.reserve(ops_, rows * hidden);
+  attended_.reserve(ops_,
+                    requests.size() * static_cast<std::size_t>(config.window.q_heads * config.window.v_dim));
+  logits_.reserve(ops_, requests.size() * static_cast<std::size_t>(config.vocab));
   best_.resize(requests.size());
   probabilities_.resize(requests.size());
 }
 
-// Moves the last row of every request to the front, in the residual stream and in Q, K and V.
+// Takes the last row of every request, of the residual stream and of Q, K and V.
 void MtpDrafter::keep_last_rows(std::size_t width) {
   const auto hidden = static_cast<std::size_t>(target_.config().hidden);
-  for (std::size_t i = 0; i < sequences_.size(); ++i) {
-    SequenceRows& rows = sequences_[i];
-    const auto last = static_cast<std::size_t>(rows.row_begin + rows.rows - 1);
-    std::memmove(hidden_.data() + i * hidden, hidden_.data() + last * hidden, hidden * sizeof(float));
-    std::memmove(qkv_.data() + i * width, qkv_.data() + last * width, width * sizeof(float));
-    rows.row_begin = static_cast<int>(i);
+  last_rows_.clear();
+  for (SequenceRows& rows : sequences_) {
+    last_rows_.push_back(rows.row_begin + rows.rows - 1);
+    rows.row_begin = static_cast<int>(last_rows_.size()) - 1;
     rows.position += rows.rows - 1;
     rows.rows = 1;
   }
+  batch_->set(sequences_);
+  const std::int32_t* index = last_index_.upload(ops_, last_rows_);
+  const auto count = static_cast<int>(last_rows_.size());
+  ops_.gather_rows(hidden_.data(), all_hidden_.data(), hidden * sizeof(float), index, count);
+  ops_.gather_rows(qkv_.data(), all_qkv_.data(), width * ops_.act_bytes(), index, count);
 }
 
 }  // namespace mimo

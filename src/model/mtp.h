@@ -21,6 +21,7 @@
 #include "core/result.h"
 #include "model/drafter.h"
 #include "model/target.h"
+#include "ops/backend_array.h"
 #include "ops/ops.h"
 
 namespace mimo {
@@ -60,12 +61,12 @@ class MtpDrafter final : public Drafter {
   class State;
   class Tail;
   struct Head {
-    std::vector<float> embed_norm;
-    std::vector<float> hidden_norm;
-    std::vector<float> input_norm;
-    std::vector<float> pre_mlp_norm;
-    std::vector<float> final_norm;
-    std::vector<float> sinks;
+    Vector embed_norm;
+    Vector hidden_norm;
+    Vector input_norm;
+    Vector pre_mlp_norm;
+    Vector final_norm;
+    Vector sinks;
     std::unique_ptr<Matrix> eh_proj;
     std::unique_ptr<Matrix> qkv;
     std::unique_ptr<Matrix> o_proj;
@@ -85,6 +86,7 @@ class MtpDrafter final : public Drafter {
   Options options_;
   int tap_;
   int window_;
+  std::unique_ptr<SequenceBatch> batch_;
   std::vector<Head> heads_;
 
   std::int64_t ring_pages_ = 0;           // of one request
@@ -94,15 +96,19 @@ class MtpDrafter final : public Drafter {
   std::vector<DraftRequest*> active_;
   std::vector<SequenceRows> sequences_;
   std::vector<std::int32_t> ids_;
-  std::vector<float> cos_, sin_;
-  std::vector<float> embedded_;  // [rows, hidden]
-  std::vector<float> states_;    // [rows, hidden]
-  std::vector<float> joined_;    // [rows, 2 * hidden]
-  std::vector<float> hidden_;    // [rows, hidden] residual stream
-  std::vector<float> normed_;    // [rows, hidden]
-  std::vector<float> qkv_;       // [rows, q + k + v]
-  std::vector<float> attended_;  // [requests, q_heads * v_dim]
-  std::vector<float> logits_;    // [requests, vocab]
+  std::vector<std::int32_t> last_rows_;
+  BackendArray<std::int32_t> token_ids_;
+  BackendArray<std::int32_t> last_index_;
+  BackendArray<float> embedded_;    // [rows, hidden]
+  BackendArray<float> states_;      // [rows, hidden]
+  BackendArray<Act> joined_;        // [rows, 2 * hidden]
+  BackendArray<float> all_hidden_;  // [rows, hidden]
+  BackendArray<Act> all_qkv_;       // [rows, q + k + v]
+  BackendArray<float> hidden_;      // [requests, hidden] residual stream
+  BackendArray<Act> qkv_;           // [requests, q + k + v]
+  BackendArray<Act> normed_;        // [rows, hidden]
+  BackendArray<Act> attended_;      // [requests, q_heads * v_dim]
+  BackendArray<float> logits_;      // [requests, vocab]
   std::vector<std::int32_t> best_;
   std::vector<float> probabilities_;
 };

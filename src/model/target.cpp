@@ -1,12 +1,10 @@
 #include "model/target.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/check.h"
 #include "core/requantize.h"
 #include "model/attention_shape.h"
-#include "model/rotation.h"
 
 namespace mimo {
 namespace {
@@ -94,9 +92,13 @@ Result<TargetModel> TargetModel::load(WeightSource& source, Ops& ops, const Load
   Result<std::unique_ptr<Matrix>> head =
       pack_bf16(ops, globals->lm_head, MatrixUse::kProjection, options.requantize_bf16);
   if (!head) return forward_error(head);
+  Result<Vector> norm = ops.pack_vector(globals->final_norm);
+  if (!norm) return forward_error(norm);
   model.embed_ = std::move(*embed);
   model.lm_head_ = std::move(*head);
-  model.final_norm_ = std::move(globals->final_norm);
+  model.final_norm_ = std::move(*norm);
+  model.full_rows_ = ops.make_sequences({model.config_.full.rope_theta, model.config_.full.rotary_dims});
+  model.window_rows_ = ops.make_sequences({model.config_.window.rope_theta, model.config_.window.rotary_dims});
   source.release_globals();
   report();
 
@@ -113,9 +115,15 @@ Status TargetModel::load_layer(WeightSource& source, int index, const LoadOption
   Result<LayerWeights> weights = source.layer(index, {});
   if (!weights) return forward_error(weights);
   Layer layer;
-  layer.input_norm = std::move(weights->input_norm);
-  layer.post_norm = std::move(weights->post_norm);
-  layer.sinks = std::move(weights->attention.sinks);
+  std::vector<float> no_bias;
+  for (const auto& [from, to] :
+       {std::pair{&weights->input_norm, &layer.input_norm}, std::pair{&weights->post_norm, &layer.post_norm},
+        std::pair{&weights->attention.sinks, &layer.sinks},
+        std::pair{weights->moe ? &weights->moe->router_bias : &no_bias, &layer.router_bias}}) {
+    Result<Vector> packed = ops_->pack_vector(*from);
+    if (!packed) return forward_error(packed);
+    *to = std::move(*packed);
+  }
   Result<std::unique_ptr<Matrix>> qkv = ops_->pack_matrix(weights->attention.qkv, MatrixUse::kProjection);
   if (!qkv) return forward_error(qkv);
   layer.qkv = std::move(*qkv);
@@ -129,7 +137,6 @@ Status TargetModel::load_layer(WeightSource& source, int index, const LoadOption
     Result<std::unique_ptr<Matrix>> router = ops_->pack_router(weights->moe->router);
     if (!router) return forward_error(router);
     layer.router = std::move(*router);
-    layer.router_bias = std::move(weights->moe->router_bias);
     for (const MlpWeights& expert : weights->moe->experts)
       views.push_back({&expert.gate, &expert.up, &expert.down});
   } else {
@@ -142,11 +149,11 @@ Status TargetModel::load_layer(WeightSource& source, int index, const LoadOption
   return {};
 }
 
-void TargetModel::embed(std::span<const std::int32_t> ids, float* out) const {
-  ops_->embed(*embed_, ids, out);
+void TargetModel::embed(const std::int32_t* ids, int count, float* out) const {
+  ops_->embed(*embed_, ids, count, out);
 }
 
-void TargetModel::lm_head(const float* normed, int rows, float* logits) const {
+void TargetModel::lm_head(const Act* normed, int rows, float* logits) const {
   ops_->linear(normed, rows, *lm_head_, logits, Store::kOverwrite);
 }
 
@@ -159,29 +166,27 @@ void TargetModel::tap(const TapRows& taps, int index, const float* state, std::s
   for (std::size_t t = 0; t < count; ++t) {
     if (taps.indices[t] != index) continue;
     MIMO_CHECK(end <= rows && taps.out.size() >= end * count * hidden, "tap buffer");
-    for (std::size_t row = first; row < end; ++row) {
-      std::memcpy(taps.out.data() + (row * count + t) * hidden, state + row * hidden, hidden * sizeof(float));
-    }
+    ops_->copy_rows(taps.out.data() + (first * count + t) * hidden, count * hidden * sizeof(float),
+                    state + first * hidden, hidden * sizeof(float), hidden * sizeof(float), end - first);
   }
 }
 
 void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits) {
   const auto rows = static_cast<int>(batch.tokens.size());
   const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const auto vocab = static_cast<std::size_t>(config_.vocab);
   const std::size_t values = batch.tokens.size() * hidden;
-  hidden_.resize(values);
-  normed_.resize(values);
-  fill_rotation(batch.full, config_.full.rope_theta, config_.full.rotary_dims, rotate_full_.cos,
-                rotate_full_.sin);
-  fill_rotation(batch.window, config_.window.rope_theta, config_.window.rotary_dims, rotate_window_.cos,
-                rotate_window_.sin);
+  float* state = hidden_.reserve(*ops_, values);
+  normed_.reserve(*ops_, std::max(values, batch.logit_rows.size() * hidden));
+  full_rows_->set(batch.full);
+  window_rows_->set(batch.window);
 
-  ops_->embed(*embed_, batch.tokens, hidden_.data());
-  tap(batch.taps, 0, hidden_.data(), batch.tokens.size());
+  ops_->embed(*embed_, tokens_.upload(*ops_, batch.tokens), rows, state);
+  tap(batch.taps, 0, state, batch.tokens.size());
   for (int i = 0; i < config_.layers; ++i) {
-    attend(i, batch, kv);
+    attend(i, rows, kv);
     feed_forward(i, rows);
-    tap(batch.taps, i + 1, hidden_.data(), batch.tokens.size());
+    tap(batch.taps, i + 1, state, batch.tokens.size());
   }
 
   const auto& wanted_taps = batch.taps.indices;
@@ -189,49 +194,52 @@ void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<floa
   if (std::find(wanted_taps.begin(), wanted_taps.end(), normed_tap) != wanted_taps.end()) {
     const auto first = static_cast<std::size_t>(batch.taps.row_begin) * hidden;
     const int count = batch.taps.rows > 0 ? batch.taps.rows : rows - batch.taps.row_begin;
-    ops_->rms_norm(hidden_.data() + first, count, final_norm_, config_.norm_eps, normed_.data() + first);
-    tap(batch.taps, normed_tap, normed_.data(), batch.tokens.size());
+    float* normed = normed_tap_.reserve(*ops_, values);
+    ops_->rms_norm(state + first, count, final_norm_, config_.norm_eps, normed + first);
+    tap(batch.taps, normed_tap, normed, batch.tokens.size());
   }
   if (batch.logit_rows.empty()) return;
-  MIMO_CHECK(logits.size() >= batch.logit_rows.size() * static_cast<std::size_t>(config_.vocab),
-             "logits buffer");
-  // Only rows that are sampled pay for the head; they are gathered to the front.
-  for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
-    std::memmove(hidden_.data() + i * hidden,
-                 hidden_.data() + static_cast<std::size_t>(batch.logit_rows[i]) * hidden,
-                 hidden * sizeof(float));
+  const std::size_t wanted = batch.logit_rows.size();
+  MIMO_CHECK(logits.size() >= wanted * vocab, "logits buffer");
+  // Only rows that are sampled pay for the head.
+  float* sampled = head_rows_.reserve(*ops_, wanted * hidden);
+  ops_->gather_rows(sampled, state, hidden * sizeof(float), logit_rows_.upload(*ops_, batch.logit_rows),
+                    static_cast<int>(wanted));
+  ops_->rms_norm(sampled, static_cast<int>(wanted), final_norm_, config_.norm_eps, normed_.data(), hidden);
+  if (ops_->host_memory()) {
+    lm_head(normed_.data(), static_cast<int>(wanted), logits.data());
+    return;
   }
-  const auto wanted = static_cast<int>(batch.logit_rows.size());
-  ops_->rms_norm(hidden_.data(), wanted, final_norm_, config_.norm_eps, normed_.data());
-  lm_head(normed_.data(), wanted, logits.data());
+  float* out = logits_.reserve(*ops_, wanted * vocab);
+  lm_head(normed_.data(), static_cast<int>(wanted), out);
+  ops_->download(logits.data(), out, wanted * vocab * sizeof(float));
 }
 
 // h += o_proj(attention(rmsnorm(h)))
-void TargetModel::attend(int index, const ForwardBatch& batch, ModelKv& kv) {
+void TargetModel::attend(int index, int rows, ModelKv& kv) {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   const AttentionShape& shape = config_.attention(index);
   const bool full = config_.layer_kinds[static_cast<std::size_t>(index)] == LayerKind::kFull;
-  const std::span<const SequenceRows> sequences = full ? batch.full : batch.window;
-  const RotationTable& rotation = full ? rotate_full_ : rotate_window_;
+  const SequenceBatch& sequences = full ? *full_rows_ : *window_rows_;
   const AttentionSpec spec = attention_spec(shape, layer.sinks);
-  const auto rows = static_cast<int>(batch.tokens.size());
   const std::size_t width = qkv_width(shape);
-  qkv_.resize(batch.tokens.size() * width);
-  attended_.resize(batch.tokens.size() * static_cast<std::size_t>(shape.q_heads * shape.v_dim));
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  Act* qkv = qkv_.reserve(*ops_, static_cast<std::size_t>(rows) * width);
+  Act* attended = attended_.reserve(
+      *ops_, static_cast<std::size_t>(rows) * static_cast<std::size_t>(shape.q_heads * shape.v_dim));
 
-  ops_->rms_norm(hidden_.data(), rows, layer.input_norm, config_.norm_eps, normed_.data());
-  ops_->linear(normed_.data(), rows, *layer.qkv, qkv_.data(), Store::kOverwrite);
-  ops_->rope_and_store_kv(qkv_.data(), width, sequences, spec,
-                          {shape.rotary_dims, rotation.cos, rotation.sin}, config_.value_scale,
-                          kv.layer(index));
-  ops_->attention(qkv_.data(), width, sequences, spec, kv.layer(index), attended_.data());
-  ops_->linear(attended_.data(), rows, *layer.o_proj, hidden_.data(), Store::kAdd);
+  ops_->rms_norm(hidden_.data(), rows, layer.input_norm, config_.norm_eps, normed_.data(), hidden);
+  ops_->linear(normed_.data(), rows, *layer.qkv, qkv);
+  ops_->rope_and_store_kv(qkv, width, sequences, spec, config_.value_scale, kv.layer(index));
+  ops_->attention(qkv, width, sequences, spec, kv.layer(index), attended);
+  ops_->linear(attended, rows, *layer.o_proj, hidden_.data(), Store::kAdd);
 }
 
 // h += mlp(rmsnorm(h)), dense or routed
 void TargetModel::feed_forward(int index, int rows) {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
-  ops_->rms_norm(hidden_.data(), rows, layer.post_norm, config_.norm_eps, normed_.data());
+  ops_->rms_norm(hidden_.data(), rows, layer.post_norm, config_.norm_eps, normed_.data(),
+                 static_cast<std::size_t>(config_.hidden));
   if (!layer.router) {
     ops_->mlp(normed_.data(), rows, *layer.mlp, hidden_.data());
     return;
@@ -239,15 +247,14 @@ void TargetModel::feed_forward(int index, int rows) {
   RouteSpec route;
   route.experts = config_.experts;
   route.top_k = config_.top_k;
-  route.bias = layer.router_bias;
+  route.bias = &layer.router_bias;
   route.normalize = config_.norm_topk_prob;
   route.scale = config_.routed_scaling;
   const auto slots = static_cast<std::size_t>(rows) * static_cast<std::size_t>(config_.top_k);
-  expert_ids_.resize(slots);
-  expert_weights_.resize(slots);
-  ops_->route(normed_.data(), rows, *layer.router, route, expert_ids_.data(), expert_weights_.data());
-  ops_->experts(normed_.data(), rows, *layer.mlp, config_.top_k, expert_ids_.data(), expert_weights_.data(),
-                hidden_.data());
+  std::int32_t* ids = expert_ids_.reserve(*ops_, slots);
+  float* weights = expert_weights_.reserve(*ops_, slots);
+  ops_->route(normed_.data(), rows, *layer.router, route, ids, weights);
+  ops_->experts(normed_.data(), rows, *layer.mlp, config_.top_k, ids, weights, hidden_.data());
 }
 
 std::size_t TargetModel::weight_bytes() const {

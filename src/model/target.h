@@ -11,6 +11,7 @@
 
 #include "checkpoint/weight_source.h"
 #include "core/result.h"
+#include "ops/backend_array.h"
 #include "ops/ops.h"
 
 namespace mimo {
@@ -48,7 +49,7 @@ class ModelKv {
 struct TapRows {
   std::span<const int> indices;  // any order; empty: nothing is tapped
   // [rows of the step, indices.size() * hidden]: of each row the states side by side. Only wanted rows are
-  // written.
+  // written. Backend memory.
   std::span<float> out;
   // The rows wanted: [row_begin, row_begin + rows) of the step; 0 rows: all of them.
   int row_begin = 0;
@@ -76,14 +77,14 @@ class TargetModel {
 
   const ModelConfig& config() const { return config_; }
 
-  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab].
+  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab], in the CPU's memory.
   void forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits);
 
-  // The embedding rows of ids in [0, vocab); out [ids, hidden].
-  void embed(std::span<const std::int32_t> ids, float* out) const;
+  // The embedding rows of `count` ids in [0, vocab); out [count, hidden]. Backend memory, as in lm_head.
+  void embed(const std::int32_t* ids, int count, float* out) const;
   // The output head on rows that are normed already: logits [rows, vocab]. A drafter shares both matrices
   // with its target.
-  void lm_head(const float* normed, int rows, float* logits) const;
+  void lm_head(const Act* normed, int rows, float* logits) const;
 
   std::size_t weight_bytes() const;
   // Bytes of weights that decoding one token reads: everything but the embedding table and the experts not
@@ -92,41 +93,42 @@ class TargetModel {
 
  private:
   struct Layer {
-    std::vector<float> input_norm;
-    std::vector<float> post_norm;
+    Vector input_norm;
+    Vector post_norm;
     std::unique_ptr<Matrix> qkv;
     std::unique_ptr<Matrix> o_proj;
-    std::vector<float> sinks;
+    Vector sinks;
     std::unique_ptr<MlpBank> mlp;  // dense MLP or the experts
     std::unique_ptr<Matrix> router;
-    std::vector<float> router_bias;
+    Vector router_bias;
   };
 
   void tap(const TapRows& taps, int index, const float* state, std::size_t rows) const;
   Status load_layer(WeightSource& source, int index, const LoadOptions& options);
-  void attend(int index, const ForwardBatch& batch, ModelKv& kv);
+  void attend(int index, int rows, ModelKv& kv);
   void feed_forward(int index, int rows);
 
   Ops* ops_ = nullptr;
   ModelConfig config_;
   std::unique_ptr<Matrix> embed_;
   std::unique_ptr<Matrix> lm_head_;
-  std::vector<float> final_norm_;
+  Vector final_norm_;
   std::vector<Layer> layers_;
 
   // Activations of the step in flight, reused from step to step.
-  struct RotationTable {
-    std::vector<float> cos;
-    std::vector<float> sin;
-  };
-  RotationTable rotate_full_;
-  RotationTable rotate_window_;
-  std::vector<float> hidden_;             // [rows, hidden] residual stream
-  std::vector<float> normed_;             // [rows, hidden]
-  std::vector<float> qkv_;                // [rows, q + k + v]
-  std::vector<float> attended_;           // [rows, q_heads * v_dim]
-  std::vector<std::int32_t> expert_ids_;  // [rows, top_k]
-  std::vector<float> expert_weights_;     // [rows, top_k]
+  std::unique_ptr<SequenceBatch> full_rows_;
+  std::unique_ptr<SequenceBatch> window_rows_;
+  BackendArray<std::int32_t> tokens_;
+  BackendArray<std::int32_t> logit_rows_;
+  BackendArray<float> hidden_;             // [rows, hidden] residual stream
+  BackendArray<float> head_rows_;          // [logit rows, hidden]
+  BackendArray<Act> normed_;               // [rows, hidden]
+  BackendArray<float> normed_tap_;         // [rows, hidden]
+  BackendArray<Act> qkv_;                  // [rows, q + k + v]
+  BackendArray<Act> attended_;             // [rows, q_heads * v_dim]
+  BackendArray<std::int32_t> expert_ids_;  // [rows, top_k]
+  BackendArray<float> expert_weights_;     // [rows, top_k]
+  BackendArray<float> logits_;             // [logit rows, vocab]
 };
 
 }  // namespace mimo

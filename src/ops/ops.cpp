@@ -23,6 +23,14 @@ void KvStore::check_page(std::int32_t page, std::size_t bytes) const {
              page, spec_.pages, bytes, page_bytes());
 }
 
+Result<Vector> Ops::pack_vector(std::span<const float> values) {
+  if (values.empty()) return Vector();
+  Result<std::unique_ptr<Buffer>> memory = allocate(values.size_bytes());
+  if (!memory) return forward_error(memory);
+  upload((*memory)->data(), values.data(), values.size_bytes());
+  return Vector(std::move(*memory), values.size());
+}
+
 KeyRange visible_keys(const AttentionSpec& spec, const SequenceRows& sequence, int row) {
   const std::int64_t position = sequence.position + row;
   const bool causal = spec.mask == MaskKind::kCausal;

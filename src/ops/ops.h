@@ -1,10 +1,14 @@
 // The operations a forward pass is made of. The model is written once over this interface; a backend
 // implements it. `reference` is plain fp32 and the oracle for every other backend.
 //
-// Conventions: activations are fp32, row-major [rows, width], contiguous; a row is one token. Matrices are
-// [out, in], y = x W^T. What a backend rounds activations to inside an operation is its own, documented
-// business (docs/architecture.md, "Number formats"), with one rule for all: the result of a row depends on
-// that row and its own sequence only, never on the other rows of the batch.
+// Conventions: rows of activations are row-major and contiguous unless a width is given; a row is one token. The
+// residual stream and logits are fp32 (float*); what goes into a matrix or an attention is in the backend's own
+// type (Act*: fp32 on the CPU, BF16 or fp32 on a GPU). All these pointers are into the backend's own memory
+// (Buffer). Matrices are [out, in], y = x W^T. What a backend rounds activations to inside an operation is its own,
+// documented business (docs/architecture.md, "Number formats"), with one rule for all: the result of a row depends
+// on that row and its own sequence only, never on the other rows of the batch.
+//
+// A backend may still be at work when an operation returns; it does them in order, and download() waits.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +16,41 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/result.h"
 #include "core/weight_view.h"
 
 namespace mimo {
+
+// One element of an activation, of a type that only its backend knows: Ops::act_bytes() long.
+struct Act;
+
+// Memory of a backend. On the CPU plain memory.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  virtual ~Buffer() = default;
+  virtual void* data() const = 0;
+  virtual std::size_t bytes() const = 0;
+};
+
+// A vector of fp32 weights (gains of a norm, sinks, biases) in a backend's memory.
+class Vector {
+ public:
+  Vector() = default;
+  Vector(std::unique_ptr<Buffer> memory, std::size_t size) : memory_(std::move(memory)), size_(size) {}
+  const float* data() const { return size_ == 0 ? nullptr : static_cast<const float*>(memory_->data()); }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+ private:
+  std::unique_ptr<Buffer> memory_;
+  std::size_t size_ = 0;
+};
 
 // What a matrix is for: backends may hold the two differently.
 enum class MatrixUse : std::uint8_t {
@@ -100,6 +133,24 @@ struct SequenceRows {
   std::int64_t first_key = 0;  // positions before it were never stored: no row sees them
 };
 
+// Rotation of the leading `dims` of queries and keys, half-split pairs (i, i + dims / 2); 0: none.
+struct RopeSpec {
+  float theta = 0;
+  int dims = 0;
+};
+
+// The sequences of a step as one kind of layer sees them, with the rotation of their rows. Set once a step and read
+// by every layer of that kind.
+class SequenceBatch {
+ public:
+  SequenceBatch() = default;
+  SequenceBatch(const SequenceBatch&) = delete;
+  SequenceBatch& operator=(const SequenceBatch&) = delete;
+  virtual ~SequenceBatch() = default;
+  // Rows of sequences follow each other from row 0 on. The page tables are read until the step is over.
+  virtual void set(std::span<const SequenceRows> sequences) = 0;
+};
+
 // Which keys at or after its own position a row sees.
 enum class MaskKind : std::uint8_t {
   kCausal,         // its own only
@@ -120,7 +171,7 @@ struct AttentionSpec {
   int v_dim = 0;
   int window = 0;                // keys a query sees, itself included; 0: all earlier ones
   float scale = 0;               // multiplies q.k: qk_dim^-1/2
-  std::span<const float> sinks;  // [q_heads] or empty; joins the softmax as a logit without a value, unscaled
+  const Vector* sinks = nullptr;  // [q_heads] or null; joins the softmax as a logit without a value, unscaled
   MaskKind mask = MaskKind::kCausal;
   WindowStart window_start = WindowStart::kRow;
 };
@@ -132,26 +183,19 @@ struct KeyRange {
 };
 KeyRange visible_keys(const AttentionSpec& spec, const SequenceRows& sequence, int row);
 
-// Rotation of the leading dims of queries and keys, half-split pairs (i, i + dims / 2).
-struct RopeTable {
-  int dims = 0;                // rotated dims of a head
-  std::span<const float> cos;  // [rows, dims / 2]
-  std::span<const float> sin;  // [rows, dims / 2]
-};
-
 // Routing rule of spec model 2.8: sigmoid scores; the bias joins the choice, not the weight.
 struct RouteSpec {
   int experts = 0;
   int top_k = 0;
-  std::span<const float> bias;  // [experts], fp32
+  const Vector* bias = nullptr;  // [experts] or null, fp32
   bool normalize = true;        // weights divided by (sum + 1e-20)
   float scale = 1.0f;
 };
 
 // The rule itself, on one row of router logits [experts]: writes top_k = ids.size() expert ids (ascending)
-// and their weights. Ties go to the lower id. Shared by the backends.
-void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::span<std::int32_t> ids,
-                    std::span<float> weights);
+// and their weights. Ties go to the lower id. `bias`: spec.bias where the CPU can read it. Shared by the backends.
+void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::span<const float> bias,
+                    std::span<std::int32_t> ids, std::span<float> weights);
 
 enum class Store : std::uint8_t { kOverwrite, kAdd };
 
@@ -162,6 +206,24 @@ class Ops {
   // What was chosen and why, for the start-up log: one "operation: choice" line each.
   virtual std::vector<std::string> describe() const = 0;
 
+  // Memory. allocate() fails where there is not enough; what it returns holds anything.
+  virtual Result<std::unique_ptr<Buffer>> allocate(std::size_t bytes) = 0;
+  virtual std::size_t act_bytes() const = 0;
+  virtual bool host_memory() const = 0;  // its memory is the CPU's own
+  virtual std::uint64_t free_memory() const = 0;  // bytes that can be allocated now; 0: not known
+  // `from` and `to` are the CPU's memory; both calls return when the copy is done.
+  virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void download(void* to, const void* from, std::size_t bytes) = 0;
+  // Row r of `count` rows of `bytes` from one place to another, rows a stride of bytes apart.
+  virtual void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
+                         std::size_t bytes, std::size_t count) = 0;
+  // Row i of `to` is row index[i] of `from`; rows of `bytes` (a multiple of 4), which do not overlap `to`.
+  virtual void gather_rows(void* to, const void* from, std::size_t bytes, const std::int32_t* index,
+                           int count) = 0;
+  // Rounds to activations.
+  virtual void to_act(const float* x, std::size_t count, Act* out) = 0;
+  virtual std::unique_ptr<SequenceBatch> make_sequences(const RopeSpec& rope) = 0;
+
   // Packing. The views' bytes are not needed afterwards. A format or shape the backend cannot run is refused.
   virtual Result<std::unique_ptr<Matrix>> pack_matrix(const WeightView& view, MatrixUse use) = 0;
   // A router: kept and computed in fp32 arithmetic whatever its stored format.
@@ -169,47 +231,52 @@ class Ops {
   virtual Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts,
                                                      MatrixUse use = MatrixUse::kProjection) = 0;
   virtual Result<std::unique_ptr<KvStore>> make_kv(const KvSpec& spec) = 0;
+  Result<Vector> pack_vector(std::span<const float> values);
 
-  // out[i] = table[ids[i]]; ids are in range.
-  virtual void embed(const Matrix& table, std::span<const std::int32_t> ids, float* out) = 0;
+  // out[i] = table[ids[i]], `count` rows; ids are in range.
+  virtual void embed(const Matrix& table, const std::int32_t* ids, int count, float* out) = 0;
 
-  // out = x / sqrt(mean(x^2) + eps) * weight, statistics in fp32. x and out may be the same.
-  virtual void rms_norm(const float* x, int rows, std::span<const float> weight, float eps, float* out) = 0;
+  // out = x / sqrt(mean(x^2) + eps) * weight, statistics in fp32. x and out may be the same. Rows of x follow each
+  // other; those of the Act result are out_width elements apart.
+  virtual void rms_norm(const float* x, int rows, const Vector& weight, float eps, float* out) = 0;
+  virtual void rms_norm(const float* x, int rows, const Vector& weight, float eps, Act* out,
+                        std::size_t out_width) = 0;
 
-  // The same for each of `heads` consecutive heads of weight.size() floats in a row, in place; `x` is the first
-  // head of row 0 and rows are `row_width` floats apart.
-  virtual void rms_norm_heads(float* x, std::size_t row_width, int rows, int heads,
-                              std::span<const float> weight, float eps) = 0;
+  // The same for each of `heads` consecutive heads of weight.size() elements in a row, in place; `x` is the first
+  // head of row 0 and rows are `row_width` elements apart.
+  virtual void rms_norm_heads(Act* x, std::size_t row_width, int rows, int heads, const Vector& weight,
+                              float eps) = 0;
 
   // y (+)= x W^T; x [rows, W.cols], y [rows, W.rows].
-  virtual void linear(const float* x, int rows, const Matrix& weight, float* y, Store store) = 0;
+  virtual void linear(const Act* x, int rows, const Matrix& weight, float* y, Store store) = 0;
+  virtual void linear(const Act* x, int rows, const Matrix& weight, Act* y) = 0;
 
-  // Rows of qkv are [q_heads * qk | kv_heads * qk | kv_heads * v], row_width floats apart; spec.q_heads may be
+  // Rows of qkv are [q_heads * qk | kv_heads * qk | kv_heads * v], row_width elements apart; spec.q_heads may be
   // 0. Rotates q and k in place, and writes k and v * value_scale of every row to its place in the store.
-  virtual void rope_and_store_kv(float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
-                                 const AttentionSpec& spec, const RopeTable& rope, float value_scale,
-                                 KvStore& kv) = 0;
+  virtual void rope_and_store_kv(Act* qkv, std::size_t row_width, const SequenceBatch& sequences,
+                                 const AttentionSpec& spec, float value_scale, KvStore& kv) = 0;
 
   // Attention of every row over the keys of its sequence that visible_keys names (those of the step are
   // stored already). What other slots of the pages hold never matters, not even NaN. Reads the q part of qkv
-  // rows (row_width floats apart); out [rows, q_heads * v_dim].
-  virtual void attention(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
-                         const AttentionSpec& spec, const KvStore& kv, float* out) = 0;
+  // rows (row_width elements apart); out [rows, q_heads * v_dim].
+  virtual void attention(const Act* qkv, std::size_t row_width, const SequenceBatch& sequences,
+                         const AttentionSpec& spec, const KvStore& kv, Act* out) = 0;
 
   // Chooses experts: ids and weights [rows, top_k], ids ascending within a row. Non-finite scores never win
   // against finite ones.
-  virtual void route(const float* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
+  virtual void route(const Act* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
                      float* weights) = 0;
 
   // y += sum_k weights[k] * mlp[ids[k]](x); ids and weights [rows, top_k] as route writes them.
-  virtual void experts(const float* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
+  virtual void experts(const Act* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
                        const float* weights, float* y) = 0;
 
   // y += mlp(x) of a bank with one expert.
-  virtual void mlp(const float* x, int rows, const MlpBank& bank, float* y) = 0;
+  virtual void mlp(const Act* x, int rows, const MlpBank& bank, float* y) = 0;
 
   // The best of the first `count` logits of every row (rows `row_width` floats apart), the lowest id on ties,
-  // and its softmax probability among them; a row with a logit that is not finite gets the probability NaN.
+  // and its softmax probability among them; a row with a logit that is not finite gets the probability NaN. Waits:
+  // ids and probabilities [rows] are the CPU's memory.
   virtual void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
                            float* probabilities) = 0;
 };

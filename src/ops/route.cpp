@@ -7,8 +7,8 @@
 
 namespace mimo {
 
-void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::span<std::int32_t> ids,
-                    std::span<float> weights) {
+void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::span<const float> bias,
+                    std::span<std::int32_t> ids, std::span<float> weights) {
   const std::size_t experts = logits.size();
   const std::size_t top_k = ids.size();
   // Scores of the choice; kept on the stack of small vectors since this runs once a token and layer.
@@ -18,7 +18,7 @@ void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::s
   biased.resize(experts);
   for (std::size_t e = 0; e < experts; ++e) {
     score[e] = 1.0f / (1.0f + std::exp(-logits[e]));
-    biased[e] = score[e] + (spec.bias.empty() ? 0.0f : spec.bias[e]);
+    biased[e] = score[e] + (bias.empty() ? 0.0f : bias[e]);
     if (!std::isfinite(biased[e])) biased[e] = -std::numeric_limits<float>::infinity();
   }
   // top_k is at most a dozen: repeated scans beat a heap. Strict comparison keeps the lower id on ties; a NaN marks

@@ -313,6 +313,16 @@ TEST_P(EngineLoad, ThreadsThatAskAndAbortChangeNoAnswerAndLeaveNothing) {
     EXPECT_GT(engine.prefix_cache().hit_tokens, 0);
   }
   if (inside.host_tier() != nullptr) {
+    // Whether the threads have met a prefix that was only on the host is luck; asked in turn, some are.
+    for (int round = 0; round < 3 && engine.host_tier().restores == 0; ++round) {
+      for (const Case& one : cases) {
+        const auto sink = std::make_shared<Collector>();
+        ASSERT_TRUE(engine.submit(one.request, sink));
+        sink->wait();
+        EXPECT_EQ(sink->ids(), one.cold);
+      }
+    }
+    ASSERT_TRUE(engine.wait_idle(std::chrono::seconds(60)));
     const Status host = inside.host_tier()->verify();
     EXPECT_TRUE(host) << (host ? "" : host.error().message);
     EXPECT_GT(engine.host_tier().restores, 0);

@@ -8,10 +8,17 @@
 #include <random>
 #include <vector>
 
+#include "ops/reference/reference_ops.h"
+
 namespace mimo {
 namespace {
 
 constexpr std::size_t kWidth = 3;
+
+Ops& ops() {
+  static const std::unique_ptr<Ops> made = make_reference_ops();
+  return *made;
+}
 
 std::int32_t token_at(std::int64_t position) { return static_cast<std::int32_t>(1000 + position); }
 
@@ -30,12 +37,16 @@ void add(PendingTaps& pending, std::int64_t position, std::int64_t rows) {
 
 // Everything from `begin` to `end` and nothing else, behind what the buffer held.
 void expect_rows(const PendingTaps& pending, std::int64_t begin, std::int64_t end) {
-  std::vector<float> taps(2 * kWidth, -1.0f);
-  const DraftObservation seen = pending.append_to(taps);
+  std::vector<float> taps((2 + static_cast<std::size_t>(pending.rows()) + 1) * kWidth, -1.0f);
+  const DraftObservation seen = pending.copy_to(taps.data(), 2);
   EXPECT_EQ(seen.row_begin, 2);
   EXPECT_EQ(seen.position, begin);
   ASSERT_EQ(seen.position + seen.rows, end);
-  ASSERT_EQ(taps.size(), (2 + static_cast<std::size_t>(end - begin)) * kWidth);
+  ASSERT_EQ(pending.rows(), end - begin);
+  for (std::size_t i = 0; i < kWidth; ++i) {
+    EXPECT_EQ(taps[i], -1.0f);
+    EXPECT_EQ(taps[taps.size() - 1 - i], -1.0f) << "behind the last row";
+  }
   ASSERT_EQ(std::ssize(seen.tokens), end - begin + 1);
   for (std::int64_t p = begin; p <= end; ++p) {
     EXPECT_EQ(seen.tokens[static_cast<std::size_t>(p - begin)], token_at(p));
@@ -50,7 +61,7 @@ void expect_rows(const PendingTaps& pending, std::int64_t begin, std::int64_t en
 TEST(PendingTaps, KeepsTheNewestRowsWhateverTheyComeIn) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
-    TapBuffers buffers(1 + static_cast<int>(random() % 12), kWidth);
+    TapBuffers buffers(ops(), 1 + static_cast<int>(random() % 12), kWidth);
     PendingTaps pending(buffers);
     EXPECT_TRUE(pending.empty());
     const std::int64_t begin = random() % 40;
@@ -70,20 +81,20 @@ TEST(PendingTaps, KeepsTheNewestRowsWhateverTheyComeIn) {
 }
 
 TEST(PendingTaps, BuffersAreUsedAgain) {
-  TapBuffers buffers(4, kWidth);
+  TapBuffers buffers(ops(), 4, kWidth);
   const float* first = nullptr;
   {
-    std::unique_ptr<float[]> buffer = buffers.take();
-    first = buffer.get();
+    BackendArray<float> buffer = buffers.take();
+    first = buffer.data();
     buffers.give_back(std::move(buffer));
   }
   for (int i = 0; i < 3; ++i) {
     PendingTaps pending(buffers);
     add(pending, 0, 2);
-    std::unique_ptr<float[]> other = buffers.take();
-    EXPECT_NE(other.get(), first) << "it is in use";
+    const BackendArray<float> other = buffers.take();
+    EXPECT_NE(other.data(), first) << "it is in use";
   }
-  EXPECT_EQ(buffers.take().get(), first);
+  EXPECT_EQ(buffers.take().data(), first);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ void check_block(const std::function<std::unique_ptr<Ops>()>& make, double hidde
   const std::vector<float> hidden = run.block(anchor);
   EXPECT_LT(relative(hidden, tensor<float>("draft_hidden")), hidden_bound);
   std::vector<float> logits(7 * 1024);
-  run.rig().target().lm_head(hidden.data(), 7, logits.data());
+  run.rig().target().lm_head(reinterpret_cast<const Act*>(hidden.data()), 7, logits.data());
   EXPECT_LT(relative(logits, tensor<float>("draft_logits")), logit_bound);
   EXPECT_EQ(run.draft(anchor), tensor<std::int32_t>("draft_ids"));
 }

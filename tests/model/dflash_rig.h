@@ -58,12 +58,13 @@ class DFlashRig {
   std::vector<float> block(DraftState& state, std::int32_t anchor, std::int64_t position) {
     std::vector<std::int32_t> drafts(static_cast<std::size_t>(drafter_->max_drafts()));
     const DraftRequest request{&state, anchor, position, drafts, {}, false};
-    const std::span<const float> rows = drafter_->run_blocks({&request, 1});
-    return {rows.begin(), rows.end()};
+    // The CPU's activations are fp32.
+    const auto* rows = reinterpret_cast<const float*>(drafter_->run_blocks({&request, 1}));
+    return {rows, rows + drafts.size() * static_cast<std::size_t>(target_->config().hidden)};
   }
   std::vector<float> embedding(std::int32_t id) const {
     std::vector<float> row(static_cast<std::size_t>(target_->config().hidden));
-    target_->embed({&id, 1}, row.data());
+    target_->embed(&id, 1, row.data());
     return row;
   }
 

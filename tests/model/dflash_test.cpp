@@ -307,7 +307,7 @@ TEST(DFlash, DraftsAreTheBestOfTheTargetsHead) {
     rig.observe(*state, taps, 0, 20);
     const std::vector<float> rows = rig.block(*state, kAnchor, 20);
     std::vector<float> logits(7 * 1024);
-    rig.target().lm_head(rows.data(), 7, logits.data());
+    rig.target().lm_head(reinterpret_cast<const Act*>(rows.data()), 7, logits.data());
     std::vector<std::int32_t> ids(7);
     std::vector<float> confidence(7);
     DraftRequest request{state.get(), kAnchor, 20, ids, confidence};

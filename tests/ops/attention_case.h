@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/number_formats.h"
+#include "ops/host_calls.h"
 #include "ops/linear_bound.h"
 #include "ops/ops.h"
 #include "ops/stored_matrix.h"
@@ -79,7 +80,6 @@ class AttentionData {
             .v_dim = case_.v_dim,
             .window = case_.window,
             .scale = 1.0f / std::sqrt(static_cast<float>(case_.qk_dim)),
-            .sinks = sinks,
             .mask = case_.bidirectional ? MaskKind::kBidirectional : MaskKind::kCausal,
             .window_start = case_.per_anchor ? WindowStart::kAnchor : WindowStart::kRow};
   }
@@ -113,21 +113,17 @@ class FilledCache {
     std::iota(order.begin(), order.end(), 0);
     Random random(seed);
     std::shuffle(order.begin(), order.end(), random);
-    // Rotation by nothing: cos 1, sin 0.
     for (std::size_t s = 0; s < c.spans.size(); ++s) {
       const int length = c.spans[s].length;
       const int count = (length + c.page_size - 1) / c.page_size;
       tables.emplace_back(order.end() - count, order.end());
       order.resize(order.size() - static_cast<std::size_t>(count));
-      const std::vector<float> cos(static_cast<std::size_t>(length) * 32, 1.0f);
-      const std::vector<float> sin(static_cast<std::size_t>(length) * 32, 0.0f);
       std::vector<float> rows = data.tokens[s];
       const int unseen = std::min(c.first_key, length - c.spans[s].rows);
       rows.erase(rows.begin(),
                  rows.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(unseen) * data.width()));
       const SequenceRows all{0, length - unseen, unseen, tables[s]};
-      ops.rope_and_store_kv(rows.data(), data.width(), {&all, 1}, data.spec(), {64, cos, sin}, c.value_scale,
-                            *kv);
+      HostCalls(ops).rope_and_store_kv(rows.data(), data.width(), {&all, 1}, data.spec(), {}, c.value_scale, *kv);
     }
     // Pages that no query row can see are gone.
     for (std::size_t s = 0; s < c.spans.size(); ++s) {
@@ -140,8 +136,8 @@ class FilledCache {
   }
 
   // All query rows of all sequences in one call, [query rows, q_heads, v_dim].
-  std::vector<float> attend() const { return attend(data_.spec()); }
-  std::vector<float> attend(const AttentionSpec& spec) const {
+  std::vector<float> attend() const { return attend(data_.spec(), data_.sinks); }
+  std::vector<float> attend(const AttentionSpec& spec, std::span<const float> sinks) const {
     std::vector<SequenceRows> sequences;
     std::vector<float> qkv;
     int row = 0;
@@ -153,7 +149,7 @@ class FilledCache {
       qkv.insert(qkv.end(), data_.tokens[s].begin() + skip, data_.tokens[s].end());
       row += span.rows;
     }
-    return call(qkv, sequences, spec);
+    return call(qkv, sequences, spec, sinks);
   }
   // Rows [first, first + count) of the query rows of one sequence, alone.
   std::vector<float> attend_part(std::size_t sequence, int first, int count) const {
@@ -165,7 +161,7 @@ class FilledCache {
         data_.tokens[sequence].begin() + skip +
             static_cast<std::ptrdiff_t>(static_cast<std::size_t>(count) * data_.width()));
     const std::vector<SequenceRows> rows = {{0, count, position, tables[sequence], first_key(span)}};
-    return call(qkv, rows, data_.spec());
+    return call(qkv, rows, data_.spec(), data_.sinks);
   }
 
   std::unique_ptr<KvStore> kv;
@@ -176,10 +172,10 @@ class FilledCache {
     return std::min(data_.config().first_key, span.length - span.rows);
   }
   std::vector<float> call(const std::vector<float>& qkv, const std::vector<SequenceRows>& sequences,
-                          const AttentionSpec& spec) const {
+                          const AttentionSpec& spec, std::span<const float> sinks) const {
     const std::size_t rows = qkv.size() / data_.width();
     std::vector<float> out(rows * static_cast<std::size_t>(spec.q_heads * spec.v_dim), std::nanf(""));
-    ops_.attention(qkv.data(), data_.width(), sequences, spec, *kv, out.data());
+    HostCalls(ops_).attention(qkv.data(), data_.width(), sequences, spec, sinks, *kv, out.data());
     return out;
   }
 

@@ -204,8 +204,7 @@ TEST(Attention, WorkedSinkExample) {
       const float sink = 1.5f;
       AttentionSpec spec = data.spec();
       spec.scale = 1.0f;
-      spec.sinks = {&sink, 1};
-      const std::vector<float> out = FilledCache(*ops, data).attend(spec);
+      const std::vector<float> out = FilledCache(*ops, data).attend(spec, {&sink, 1});
       const double tolerance = rounds_to_bf16(backend) && dtype == KvDType::kBF16 ? 0x1p-9 : 6e-7;
       EXPECT_NEAR(out[0], 0.186324, tolerance);
       EXPECT_NEAR(out[1], 0.506480, tolerance);
@@ -431,7 +430,9 @@ TEST(AttentionInvariance, NonFiniteTokensStayBehindTheirPosition) {
               EXPECT_EQ(std::memcmp(a.data(), b.data(), 20 * row * 4), 0)
                   << describe(c) << " value " << value;
               for (std::size_t i = 20; i < 40; ++i) {
-                ASSERT_FALSE(std::isfinite(b[i * row + 5]))
+                // An infinite key with a negative weight in q takes its own token out and leaves the rest finite.
+                const bool may_be_finite = !value && std::isinf(bad);
+                ASSERT_TRUE(may_be_finite ? b[i * row + 5] != a[i * row + 5] : !std::isfinite(b[i * row + 5]))
                     << "row " << i << " value " << value << " " << describe(c);
               }
             }

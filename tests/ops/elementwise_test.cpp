@@ -4,6 +4,7 @@
 
 #include "ops/backends.h"
 #include "ops/cpu/kernels.h"
+#include "ops/host_calls.h"
 #include "ops/linear_bound.h"
 #include "ops/reference/reference_ops.h"
 #include "ops/stored_matrix.h"
@@ -27,9 +28,9 @@ TEST(RmsNorm, AgainstExactOverWidthsAndSizes) {
         const std::vector<float> weight = normal_values(random, w, 1.0f);
         for (Ops* ops : backends) {
           std::vector<float> out(x.size());
-          ops->rms_norm(x.data(), rows, weight, eps, out.data());
+          HostCalls(*ops).rms_norm(x.data(), rows, weight, eps, out.data());
           std::vector<float> in_place = x;
-          ops->rms_norm(in_place.data(), rows, weight, eps, in_place.data());
+          HostCalls(*ops).rms_norm(in_place.data(), rows, weight, eps, in_place.data());
           EXPECT_EQ(in_place, out);
           for (std::size_t r = 0; r < rows; ++r) {
             double sum = 0;
@@ -56,9 +57,9 @@ TEST(RmsNorm, WorkedEpsilon) {
   const std::vector<float> weight(64, 2.0f);
   for (const Backend& backend : cpu_backends()) {
     std::vector<float> out(64);
-    backend.ops->rms_norm(x.data(), 1, weight, 1e-6f, out.data());
+    HostCalls(*backend.ops).rms_norm(x.data(), 1, weight, 1e-6f, out.data());
     EXPECT_NEAR(out[63], 2.0 / std::sqrt(2.0), 1e-6);
-    backend.ops->rms_norm(x.data(), 1, weight, 1e-5f, out.data());
+    HostCalls(*backend.ops).rms_norm(x.data(), 1, weight, 1e-5f, out.data());
     EXPECT_NEAR(out[0], 2.0 / std::sqrt(11.0), 1e-6);
   }
 }
@@ -70,10 +71,10 @@ TEST(RmsNorm, RowsAreIndependent) {
   for (const int threads : {1, 2, 3}) {
     for (const Backend& backend : cpu_backends(threads)) {
       std::vector<float> all(x.size());
-      backend.ops->rms_norm(x.data(), 50, weight, 1e-6f, all.data());
+      HostCalls(*backend.ops).rms_norm(x.data(), 50, weight, 1e-6f, all.data());
       for (std::size_t r = 0; r < 50; ++r) {
         std::vector<float> one(96);
-        backend.ops->rms_norm(x.data() + r * 96, 1, weight, 1e-6f, one.data());
+        HostCalls(*backend.ops).rms_norm(x.data() + r * 96, 1, weight, 1e-6f, one.data());
         ASSERT_EQ(std::memcmp(one.data(), all.data() + r * 96, 96 * 4), 0);
       }
     }
@@ -95,13 +96,13 @@ TEST(RmsNorm, HeadsOfAFusedRow) {
       const std::vector<float> weight = normal_values(random, w, 1.0f);
       for (Ops* ops : backends) {
         std::vector<float> got = before;
-        ops->rms_norm_heads(got.data() + w, row, rows, heads, weight, 1e-6f);
+        HostCalls(*ops).rms_norm_heads(got.data() + w, row, rows, heads, weight, 1e-6f);
         std::vector<float> expected = before;
         for (int r = 0; r < rows; ++r) {
           for (int h = 1; h <= heads; ++h) {
             float* head =
                 expected.data() + static_cast<std::size_t>(r) * row + static_cast<std::size_t>(h) * w;
-            ops->rms_norm(head, 1, weight, 1e-6f, head);
+            HostCalls(*ops).rms_norm(head, 1, weight, 1e-6f, head);
           }
         }
         EXPECT_EQ(got, expected) << ops->name();
@@ -132,7 +133,7 @@ TEST(BestTokens, LargestLowestOnTiesWithItsProbability) {
     for (Ops* ops : backends) {
       std::vector<std::int32_t> ids(rows, -1);
       std::vector<float> p(rows, -1.0f);
-      ops->best_tokens(logits.data(), stride, rows, count, ids.data(), p.data());
+      HostCalls(*ops).best_tokens(logits.data(), stride, rows, count, ids.data(), p.data());
       for (std::size_t r = 0; r < 4; ++r) {
         const float* row = logits.data() + r * stride;
         const float* best = std::max_element(row, row + count);
@@ -155,7 +156,7 @@ TEST(Rope, RotatesQueriesAndKeysAtAllPositions) {
   std::vector<Ops*> backends = {reference.get()};
   for (const Backend& backend : cpu_backends()) backends.push_back(backend.ops);
   const AttentionSpec spec{
-      .q_heads = 3, .kv_heads = 1, .qk_dim = 192, .v_dim = 128, .scale = 1.0f, .sinks = {}};
+      .q_heads = 3, .kv_heads = 1, .qk_dim = 192, .v_dim = 128, .scale = 1.0f};
   const std::size_t width = 4 * 192 + 128;
   for (const float theta : {1e4f, 1e7f}) {
     for (const int dims : {64, 40}) {
@@ -177,7 +178,7 @@ TEST(Rope, RotatesQueriesAndKeysAtAllPositions) {
           pages.back() = 0;
           std::vector<float> qkv = before;
           const SequenceRows rows{0, 1, position, pages};
-          ops->rope_and_store_kv(qkv.data(), width, {&rows, 1}, spec, {dims, cos, sin}, 0.707f, *kv);
+          HostCalls(*ops).rope_and_store_kv(qkv.data(), width, {&rows, 1}, spec, {theta, dims}, 0.707f, *kv);
           for (std::size_t h = 0; h < 4; ++h) {
             const float* a = before.data() + h * 192;
             const float* got = qkv.data() + h * 192;

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "ops/backends.h"
+#include "ops/host_calls.h"
 #include "ops/linear_bound.h"
 #include "ops/reference/reference_ops.h"
 #include "ops/stored_matrix.h"
@@ -67,7 +68,7 @@ std::unique_ptr<Matrix> pack(Ops& ops, const WeightView& view, MatrixUse use) {
 
 std::vector<float> multiply(Ops& ops, const Matrix& matrix, const float* x, int rows) {
   std::vector<float> y(static_cast<std::size_t>(rows * matrix.rows()), std::nanf(""));
-  ops.linear(x, rows, matrix, y.data(), Store::kOverwrite);
+  HostCalls(ops).linear(x, rows, matrix, y.data(), Store::kOverwrite);
   return y;
 }
 
@@ -154,7 +155,7 @@ TEST(Linear, AddsToWhatIsThere) {
         const std::unique_ptr<Matrix> matrix = pack(*backend.ops, stored.view(), format.use);
         const std::vector<float> product = multiply(*backend.ops, *matrix, x.data(), rows);
         std::vector<float> y = before;
-        backend.ops->linear(x.data(), rows, *matrix, y.data(), Store::kAdd);
+        HostCalls(*backend.ops).linear(x.data(), rows, *matrix, y.data(), Store::kAdd);
         for (std::size_t i = 0; i < y.size(); ++i) {
           ASSERT_EQ(y[i], before[i] + product[i])
               << format.name << " " << backend.name() << " row count " << rows;
@@ -175,7 +176,7 @@ TEST(Linear, WritesOnlyItsOutputs) {
         for (const Backend& backend : cpu_backends()) {
           const std::unique_ptr<Matrix> matrix = pack(*backend.ops, stored.view(), format.use);
           std::vector<float> y(static_cast<std::size_t>(rows * outputs) + 32, 123.0f);
-          backend.ops->linear(x.data(), rows, *matrix, y.data() + 16, Store::kOverwrite);
+          HostCalls(*backend.ops).linear(x.data(), rows, *matrix, y.data() + 16, Store::kOverwrite);
           for (std::size_t i = 0; i < 16; ++i) {
             ASSERT_EQ(y[i], 123.0f) << format.name << " " << backend.name();
             ASSERT_EQ(y[y.size() - 1 - i], 123.0f) << format.name << " " << backend.name();
@@ -459,7 +460,7 @@ TEST(Embed, ReturnsStoredRows) {
       for (const Backend& backend : cpu_backends()) {
         const std::unique_ptr<Matrix> matrix = pack(*backend.ops, table.view(), MatrixUse::kVocabulary);
         std::vector<float> out(ids.size() * static_cast<std::size_t>(cols));
-        backend.ops->embed(*matrix, ids, out.data());
+        HostCalls(*backend.ops).embed(*matrix, ids, out.data());
         for (std::size_t i = 0; i < ids.size(); ++i) {
           ASSERT_EQ(std::memcmp(out.data() + i * static_cast<std::size_t>(cols), dense.data() + ids[i] * cols,
                                 static_cast<std::size_t>(cols) * 4),

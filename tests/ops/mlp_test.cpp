@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "ops/backends.h"
+#include "ops/host_calls.h"
 #include "ops/linear_bound.h"
 #include "ops/reference/reference_ops.h"
 #include "ops/stored_matrix.h"
@@ -185,7 +186,7 @@ struct Batch {
   std::vector<float> run(Ops& ops, const MlpBank& bank, int first, int count) const {
     const auto hidden = static_cast<std::int64_t>(x.size()) / rows;
     std::vector<float> y(before.begin() + first * hidden, before.begin() + (first + count) * hidden);
-    ops.experts(x.data() + first * hidden, count, bank, top_k, ids.data() + first * top_k,
+    HostCalls(ops).experts(x.data() + first * hidden, count, static_cast<std::size_t>(hidden), bank, top_k, ids.data() + first * top_k,
                 weights.data() + first * top_k, y.data());
     return y;
   }
@@ -373,12 +374,12 @@ TEST(Mlp, DenseEqualsOneExpertOfWeightOne) {
       for (const Backend& backend : cpu_backends()) {
         const std::unique_ptr<MlpBank> bank = layer.pack(*backend.ops);
         std::vector<float> y = batch.before;
-        backend.ops->mlp(batch.x.data(), rows, *bank, y.data());
+        HostCalls(*backend.ops).mlp(batch.x.data(), rows, static_cast<std::size_t>(shape.hidden), *bank, y.data());
         ASSERT_EQ(y, batch.run(*backend.ops, *bank));
         EXPECT_LE(worst_ratio(layer, batch, y, checked, backend.precision), 1.0);
         const std::vector<float> x_last(batch.x.end() - shape.hidden, batch.x.end());
         std::vector<float> y_last(batch.before.end() - shape.hidden, batch.before.end());
-        backend.ops->mlp(x_last.data(), 1, *bank, y_last.data());
+        HostCalls(*backend.ops).mlp(x_last.data(), 1, static_cast<std::size_t>(shape.hidden), *bank, y_last.data());
         ASSERT_EQ(std::memcmp(y_last.data(), y.data() + (rows - 1) * shape.hidden, y_last.size() * 4), 0);
       }
     }
@@ -464,7 +465,7 @@ TEST(Silu, AccurateOverTheWholeRange) {
       x[0] = v;
       x[1] = 1.0f;
       std::vector<float> y(16, 0.0f);
-      backend.ops->mlp(x.data(), 1, *bank, y.data());
+      HostCalls(*backend.ops).mlp(x.data(), 1, 16, *bank, y.data());
       const double exact = static_cast<double>(v) / (1.0 + std::exp(-static_cast<double>(v)));
       if (std::fabs(exact) < 1e-36) {
         EXPECT_NEAR(y[0], exact, 1e-36) << v;

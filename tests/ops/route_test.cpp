@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ops/backends.h"
+#include "ops/host_calls.h"
 #include "ops/linear_bound.h"
 #include "ops/reference/reference_ops.h"
 #include "ops/stored_matrix.h"
@@ -21,13 +22,14 @@ struct Choice {
 };
 
 // spec model 2.8 in double.
-Choice exact_choice(const std::vector<double>& logits, const RouteSpec& spec) {
+Choice exact_choice(const std::vector<double>& logits, const RouteSpec& spec,
+                    std::span<const float> bias) {
   const std::size_t experts = logits.size();
   std::vector<double> score(experts);
   std::vector<double> biased(experts);
   for (std::size_t e = 0; e < experts; ++e) {
     score[e] = 1.0 / (1.0 + std::exp(-logits[e]));
-    biased[e] = score[e] + (spec.bias.empty() ? 0.0 : static_cast<double>(spec.bias[e]));
+    biased[e] = score[e] + (bias.empty() ? 0.0 : static_cast<double>(bias[e]));
   }
   std::vector<std::int32_t> order(experts);
   std::iota(order.begin(), order.end(), 0);
@@ -86,19 +88,17 @@ TEST(Route, ChoosesAsFp64OverManyTokens) {
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random);
   for (std::size_t e = 0; e < kExperts; ++e) bias[e] = 10.0f + 1e-4f * static_cast<float>(order[e]);
-  const RouteSpec spec{.experts = kExperts, .top_k = 8, .bias = bias};
+  const RouteSpec spec{.experts = kExperts, .top_k = 8};
   const std::vector<float> x = normal_values(random, kTokens * kHidden, 1.0f);
   std::vector<Choice> expected;
   std::vector<double> resolution;
   std::vector<float> coarse_bias = bias;
   for (float& b : coarse_bias) b = round_to_bf16(b);
-  RouteSpec coarse = spec;
-  coarse.bias = coarse_bias;
   int coarse_differs = 0;
   for (std::size_t t = 0; t < kTokens; ++t) {
     const std::vector<double> logits = logits_of(dense, x.data() + t * kHidden, kExperts, kHidden);
-    expected.push_back(exact_choice(logits, spec));
-    coarse_differs += exact_choice(logits, coarse).ids != expected.back().ids;
+    expected.push_back(exact_choice(logits, spec, bias));
+    coarse_differs += exact_choice(logits, spec, coarse_bias).ids != expected.back().ids;
     double size = 0;
     for (const double logit : logits) size = std::max(size, std::fabs(logit));
     // fp32 sum of 16 products, each below about |logit| + noise of 0.05: the rigorous 16 u sum|wx| <= 16 u *
@@ -111,7 +111,7 @@ TEST(Route, ChoosesAsFp64OverManyTokens) {
     const std::unique_ptr<Matrix> matrix = pack_router(*ops, router);
     std::vector<std::int32_t> ids(kTokens * 8);
     std::vector<float> weights(kTokens * 8);
-    ops->route(x.data(), kTokens, *matrix, spec, ids.data(), weights.data());
+    HostCalls(*ops).route(x.data(), kTokens, *matrix, spec, bias, ids.data(), weights.data());
     int differ = 0;
     int below = 0;
     for (std::size_t t = 0; t < kTokens; ++t) {
@@ -145,16 +145,16 @@ TEST(Route, OptionsTable) {
         const std::unique_ptr<Matrix> matrix = pack_router(*ops, router);
         for (int top_k = 1; top_k <= 10; ++top_k) {
           for (int option = 0; option < 8; ++option) {
-            RouteSpec spec{.experts = experts, .top_k = top_k, .bias = {}};
-            if ((option & 1) != 0) spec.bias = bias;
+            RouteSpec spec{.experts = experts, .top_k = top_k};
+            const std::span<const float> used = (option & 1) != 0 ? std::span<const float>(bias) : std::span<const float>();
             spec.normalize = (option & 2) != 0;
             spec.scale = (option & 4) != 0 ? 2.5f : 1.0f;
             std::vector<std::int32_t> ids(kRows * static_cast<std::size_t>(top_k));
             std::vector<float> weights(ids.size());
-            ops->route(x.data(), kRows, *matrix, spec, ids.data(), weights.data());
+            HostCalls(*ops).route(x.data(), kRows, *matrix, spec, used, ids.data(), weights.data());
             for (std::size_t r = 0; r < kRows; ++r) {
               const Choice exact = exact_choice(
-                  logits_of(dense, x.data() + r * kHidden, static_cast<std::size_t>(experts), kHidden), spec);
+                  logits_of(dense, x.data() + r * kHidden, static_cast<std::size_t>(experts), kHidden), spec, used);
               if (exact.gap < 2e-6 && top_k < experts) continue;
               for (std::size_t k = 0; k < static_cast<std::size_t>(top_k); ++k) {
                 const std::size_t at = r * static_cast<std::size_t>(top_k) + k;
@@ -176,14 +176,14 @@ TEST(ChooseExperts, TiesGoToTheLowerId) {
   const std::vector<float> logits(12, 0.25f);
   std::vector<std::int32_t> ids(5);
   std::vector<float> weights(5);
-  choose_experts(logits, {.experts = 12, .top_k = 5, .bias = {}}, ids, weights);
+  choose_experts(logits, {.experts = 12, .top_k = 5}, {}, ids, weights);
   EXPECT_EQ(ids, (std::vector<std::int32_t>{0, 1, 2, 3, 4}));
   for (const float weight : weights) EXPECT_FLOAT_EQ(weight, 0.2f);
   // Two winners, then a tie among the rest.
   std::vector<float> some = logits;
   some[7] = 1.0f;
   some[11] = 2.0f;
-  choose_experts(some, {.experts = 12, .top_k = 4, .bias = {}}, {ids.data(), 4}, {weights.data(), 4});
+  choose_experts(some, {.experts = 12, .top_k = 4}, {}, {ids.data(), 4}, {weights.data(), 4});
   EXPECT_EQ((std::vector<std::int32_t>{ids.begin(), ids.begin() + 4}),
             (std::vector<std::int32_t>{0, 1, 7, 11}));
 }
@@ -192,19 +192,19 @@ TEST(ChooseExperts, NonFiniteScoresNeverWin) {
   std::vector<float> logits = {-5.0f, std::nanf(""), -6.0f, -7.0f, std::nanf(""), -8.0f};
   std::vector<std::int32_t> ids(4);
   std::vector<float> weights(4);
-  choose_experts(logits, {.experts = 6, .top_k = 4, .bias = {}}, ids, weights);
+  choose_experts(logits, {.experts = 6, .top_k = 4}, {}, ids, weights);
   EXPECT_EQ(ids, (std::vector<std::int32_t>{0, 2, 3, 5}));
   for (const float weight : weights) EXPECT_TRUE(std::isfinite(weight));
   std::vector<float> bias(6, 0.0f);
   bias[0] = INFINITY;
   bias[2] = std::nanf("");
-  choose_experts({logits.data(), 6}, {.experts = 6, .top_k = 2, .bias = bias}, {ids.data(), 2},
+  choose_experts({logits.data(), 6}, {.experts = 6, .top_k = 2}, bias, {ids.data(), 2},
                  {weights.data(), 2});
   EXPECT_EQ(ids[0], 3);
   EXPECT_EQ(ids[1], 5);
   // Infinite logits have scores of 0 and 1.
   logits = {INFINITY, -INFINITY, 0.0f};
-  choose_experts(logits, {.experts = 3, .top_k = 2, .bias = {}}, {ids.data(), 2}, {weights.data(), 2});
+  choose_experts(logits, {.experts = 3, .top_k = 2}, {}, {ids.data(), 2}, {weights.data(), 2});
   EXPECT_EQ(ids[0], 0);
   EXPECT_EQ(ids[1], 2);
   EXPECT_FLOAT_EQ(weights[0], 1.0f / 1.5f);
@@ -215,7 +215,7 @@ TEST(ChooseExperts, AllNanStillNamesExperts) {
   const std::vector<float> logits(9, std::nanf(""));
   std::vector<std::int32_t> ids(8);
   std::vector<float> weights(8);
-  choose_experts(logits, {.experts = 9, .top_k = 8, .bias = {}}, ids, weights);
+  choose_experts(logits, {.experts = 9, .top_k = 8}, {}, ids, weights);
   for (std::int32_t i = 0; i < 8; ++i) EXPECT_EQ(ids[static_cast<std::size_t>(i)], i);
   for (const float weight : weights) EXPECT_TRUE(std::isnan(weight));
 }
@@ -224,7 +224,7 @@ TEST(Route, BitsDoNotDependOnTheBatch) {
   Random random(3);
   const StoredMatrix router = bf16_matrix(random, 33, 96, 0.1f);
   const std::vector<float> bias = normal_values(random, 33, 1.0f);
-  const RouteSpec spec{.experts = 33, .top_k = 8, .bias = bias};
+  const RouteSpec spec{.experts = 33, .top_k = 8};
   constexpr int kRows = 140;
   const std::vector<float> x = activations(random, kRows, 96);
   for (const int threads : {1, 2, 3}) {
@@ -232,12 +232,12 @@ TEST(Route, BitsDoNotDependOnTheBatch) {
       const std::unique_ptr<Matrix> matrix = pack_router(*backend.ops, router);
       std::vector<std::int32_t> ids(kRows * 8);
       std::vector<float> weights(kRows * 8);
-      backend.ops->route(x.data(), kRows, *matrix, spec, ids.data(), weights.data());
+      HostCalls(*backend.ops).route(x.data(), kRows, *matrix, spec, bias, ids.data(), weights.data());
       for (const int count : {1, 3, 8, 20}) {
         for (int row = 0; row + count <= kRows; row += 17) {
           std::vector<std::int32_t> part_ids(static_cast<std::size_t>(count) * 8);
           std::vector<float> part_weights(part_ids.size());
-          backend.ops->route(x.data() + row * 96, count, *matrix, spec, part_ids.data(), part_weights.data());
+          HostCalls(*backend.ops).route(x.data() + row * 96, count, *matrix, spec, bias, part_ids.data(), part_weights.data());
           ASSERT_EQ(std::memcmp(part_ids.data(), ids.data() + row * 8, part_ids.size() * 4), 0);
           ASSERT_EQ(std::memcmp(part_weights.data(), weights.data() + row * 8, part_weights.size() * 4), 0);
         }

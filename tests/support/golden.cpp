@@ -1,5 +1,7 @@
 #include "support/golden.h"
 
+#include <cstdlib>
+
 #include <cstring>
 
 #include "checkpoint/safetensors.h"
@@ -21,7 +23,9 @@ Status read_tensor(const SafetensorsFile& file, const std::string& name, std::ve
 }  // namespace
 
 std::string golden_directory(const std::string& name) {
-  return std::string(MIMO_SOURCE_DIR "/tests/golden/") + name;
+  // A binary may run on another machine than the one that built it.
+  const char* root = std::getenv("MIMO_SOURCE");
+  return (root == nullptr ? std::string(MIMO_SOURCE_DIR) : std::string(root)) + "/tests/golden/" + name;
 }
 
 Result<Golden> load_golden(const std::string& directory) {

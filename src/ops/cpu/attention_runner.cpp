@@ -38,15 +38,13 @@ struct AttentionRunner::Context {
 AttentionRunner::AttentionRunner(const CpuKernels& kernels, ThreadPool& pool)
     : kernels_(kernels), pool_(pool), scratch_(static_cast<std::size_t>(pool.threads())) {}
 
-void AttentionRunner::rope_and_store(float* qkv, std::size_t row_width,
-                                     std::span<const SequenceRows> sequences, const AttentionSpec& spec,
-                                     const RopeTable& rope, float value_scale, CpuKv& kv) {
+void AttentionRunner::rope_and_store(float* qkv, std::size_t row_width, const HostSequences& batch,
+                                     const AttentionSpec& spec, float value_scale, CpuKv& kv) {
   const int k_offset = spec.q_heads * spec.qk_dim;
   const int v_offset = k_offset + spec.kv_heads * spec.qk_dim;
-  const auto half = static_cast<std::size_t>(rope.dims / 2);
   const auto page_size = static_cast<std::int64_t>(kv.spec().page_size);
   const auto widest = static_cast<std::size_t>(std::max(spec.qk_dim, spec.v_dim));
-  for (const SequenceRows& sequence : sequences) {
+  for (const SequenceRows& sequence : batch.sequences()) {
     // A task stores whole tiles: threads that write neighbouring positions would fight for the cache lines that hold
     // 16 of them (8 rows by two threads took 2.5 times as long as by one).
     const std::int64_t end = sequence.position + sequence.rows;
@@ -55,8 +53,8 @@ void AttentionRunner::rope_and_store(float* qkv, std::size_t row_width,
     const auto store = [&](std::int64_t r, int worker) {
       const auto row = static_cast<std::size_t>(sequence.row_begin + r);
       float* x = qkv + row * row_width;
-      kernels_.rope(x, spec.q_heads + spec.kv_heads, spec.qk_dim, rope.cos.data() + row * half,
-                    rope.sin.data() + row * half, rope.dims);
+      kernels_.rope(x, spec.q_heads + spec.kv_heads, spec.qk_dim, batch.cos(row), batch.sin(row),
+                    batch.rope().dims);
       const std::int64_t position = sequence.position + r;
       const std::int32_t page = sequence.pages[static_cast<std::size_t>(position / page_size)];
       auto* rounded = scratch_[static_cast<std::size_t>(worker)].get<std::uint16_t>(widest + 16);
@@ -217,7 +215,7 @@ void AttentionRunner::finish(const Context& context, const Task& task, const flo
     const std::size_t row = static_cast<std::size_t>(task.sequence->row_begin + task.row) + m / group;
     const std::size_t head = static_cast<std::size_t>(task.head) * group + m % group;
     kernels_.attention_finish(result[m], result[count + m], result + 2 * count + m * v,
-                              spec.sinks.empty() ? nullptr : &spec.sinks[head], spec.v_dim,
+                              spec.sinks == nullptr || spec.sinks->empty() ? nullptr : spec.sinks->data() + head, spec.v_dim,
                               context.out + (row * static_cast<std::size_t>(spec.q_heads) + head) * v);
   }
 }

@@ -25,7 +25,7 @@ constexpr std::int64_t kLeastPanels = 12;
 // A smaller matrix is multiplied by the caller alone: waking the pool would take longer.
 constexpr std::int64_t kSharedBytes = 128 << 10;
 
-class CpuOps final : public Ops {
+class CpuOps final : public HostOps {
  public:
   CpuOps(CpuLevel level, const CpuOptions& options)
       : kernels_(cpu_kernels(level)),
@@ -75,12 +75,12 @@ class CpuOps final : public Ops {
     return std::make_unique<CpuKv>(spec);
   }
 
-  void embed(const Matrix& table, std::span<const std::int32_t> ids, float* out) override {
+  void embed(const Matrix& table, const std::int32_t* ids, int count, float* out) override {
     const PackedPanels& panels = own(table).panels();
     MIMO_CHECK(panels.shape.kind == PackedKind::kBf16 || panels.shape.kind == PackedKind::kF32,
                "embedding tables are BF16 or F32");
     const auto columns = static_cast<std::size_t>(panels.shape.k);
-    for (std::size_t i = 0; i < ids.size(); ++i) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
       const auto id = static_cast<std::size_t>(ids[i]);
       const std::uint8_t* panel = panels.data + id / kPanelRows * panels.shape.bytes + id % kPanelRows * 4;
       float* row = out + i * columns;
@@ -96,29 +96,34 @@ class CpuOps final : public Ops {
     }
   }
 
-  void rms_norm(const float* x, int rows, std::span<const float> weight, float eps, float* out) override {
-    const std::size_t width = weight.size();
-    pool_.for_each(rows, 16, [&](std::int64_t r, int) {
-      const std::size_t at = static_cast<std::size_t>(r) * width;
-      kernels_.rms_norm(x + at, static_cast<std::int64_t>(width), weight.data(), eps, out + at);
-    });
+  void rms_norm(const float* x, int rows, const Vector& weight, float eps, float* out) override {
+    norm(x, rows, weight, eps, out, weight.size());
   }
 
-  void rms_norm_heads(float* x, std::size_t row_width, int rows, int heads, std::span<const float> weight,
+  void rms_norm(const float* x, int rows, const Vector& weight, float eps, Act* out,
+                std::size_t out_width) override {
+    norm(x, rows, weight, eps, f32(out), out_width);
+  }
+
+  void rms_norm_heads(Act* x, std::size_t row_width, int rows, int heads, const Vector& weight,
                       float eps) override {
     const std::size_t width = weight.size();
     pool_.for_each(rows, 16, [&](std::int64_t r, int) {
       for (int h = 0; h < heads; ++h) {
-        float* head = x + static_cast<std::size_t>(r) * row_width + static_cast<std::size_t>(h) * width;
+        float* head = f32(x) + static_cast<std::size_t>(r) * row_width + static_cast<std::size_t>(h) * width;
         kernels_.rms_norm(head, static_cast<std::int64_t>(width), weight.data(), eps, head);
       }
     });
   }
 
-  void linear(const float* x, int rows, const Matrix& weight, float* y, Store store) override {
+  void linear(const Act* x, int rows, const Matrix& weight, Act* y) override {
+    linear(x, rows, weight, f32(y), Store::kOverwrite);
+  }
+
+  void linear(const Act* x, int rows, const Matrix& weight, float* y, Store store) override {
     const PackedPanels& panels = own(weight).panels();
     const ActRows act =
-        activations_.round(kernels_, pool_, panels.shape, x, rows, static_cast<std::size_t>(panels.shape.k));
+        activations_.round(kernels_, pool_, panels.shape, f32(x), rows, static_cast<std::size_t>(panels.shape.k));
     GemmArgs args;
     args.w = panels;
     args.x = act;
@@ -127,18 +132,19 @@ class CpuOps final : public Ops {
     run_gemm(args, rows, y);
   }
 
-  void rope_and_store_kv(float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
-                         const AttentionSpec& spec, const RopeTable& rope, float value_scale,
-                         KvStore& kv) override {
-    attention_.rope_and_store(qkv, row_width, sequences, spec, rope, value_scale, dynamic_cast<CpuKv&>(kv));
+  void rope_and_store_kv(Act* qkv, std::size_t row_width, const SequenceBatch& sequences,
+                         const AttentionSpec& spec, float value_scale, KvStore& kv) override {
+    attention_.rope_and_store(f32(qkv), row_width, host(sequences), spec, value_scale,
+                              dynamic_cast<CpuKv&>(kv));
   }
 
-  void attention(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
-                 const AttentionSpec& spec, const KvStore& kv, float* out) override {
-    attention_.run(qkv, row_width, sequences, spec, dynamic_cast<const CpuKv&>(kv), out);
+  void attention(const Act* qkv, std::size_t row_width, const SequenceBatch& sequences,
+                 const AttentionSpec& spec, const KvStore& kv, Act* out) override {
+    attention_.run(f32(qkv), row_width, host(sequences).sequences(), spec, dynamic_cast<const CpuKv&>(kv),
+                   f32(out));
   }
 
-  void route(const float* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
+  void route(const Act* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
              float* weights) override {
     const auto experts = static_cast<std::size_t>(spec.experts);
     const auto top_k = static_cast<std::size_t>(spec.top_k);
@@ -146,21 +152,21 @@ class CpuOps final : public Ops {
     linear(x, rows, router, logits, Store::kOverwrite);
     pool_.for_each(rows, 16, [&](std::int64_t r, int) {
       const auto row = static_cast<std::size_t>(r);
-      choose_experts({logits + row * experts, experts}, spec, {ids + row * top_k, top_k},
+      choose_experts({logits + row * experts, experts}, spec, values(spec.bias), {ids + row * top_k, top_k},
                      {weights + row * top_k, top_k});
     });
   }
 
-  void experts(const float* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
+  void experts(const Act* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
                const float* weights, float* y) override {
-    mlps_.run(x, rows, dynamic_cast<const PackedMlpBank&>(bank), top_k, ids, weights, y);
+    mlps_.run(f32(x), rows, dynamic_cast<const PackedMlpBank&>(bank), top_k, ids, weights, y);
   }
 
-  void mlp(const float* x, int rows, const MlpBank& bank, float* y) override {
+  void mlp(const Act* x, int rows, const MlpBank& bank, float* y) override {
     const auto& own_bank = dynamic_cast<const PackedMlpBank&>(bank);
     dense_ids_.assign(static_cast<std::size_t>(rows), 0);
     dense_weights_.assign(static_cast<std::size_t>(rows), 1.0f);
-    mlps_.run(x, rows, own_bank, 1, dense_ids_.data(), dense_weights_.data(), y);
+    mlps_.run(f32(x), rows, own_bank, 1, dense_ids_.data(), dense_weights_.data(), y);
   }
 
   void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
@@ -172,6 +178,15 @@ class CpuOps final : public Ops {
   }
 
  private:
+  void norm(const float* x, int rows, const Vector& weight, float eps, float* out, std::size_t out_width) {
+    const std::size_t width = weight.size();
+    pool_.for_each(rows, 16, [&](std::int64_t r, int) {
+      const auto row = static_cast<std::size_t>(r);
+      kernels_.rms_norm(x + row * width, static_cast<std::int64_t>(width), weight.data(), eps,
+                        out + row * out_width);
+    });
+  }
+
   static const PackedMatrix& own(const Matrix& matrix) { return dynamic_cast<const PackedMatrix&>(matrix); }
 
   // Cuts [rows] x [panels] into tasks. `args` holds what all of them share.

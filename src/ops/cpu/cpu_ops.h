@@ -17,7 +17,7 @@
 #include "core/cpu_features.h"
 #include "core/result.h"
 #include "ops/cpu/packed_matrix.h"
-#include "ops/ops.h"
+#include "ops/host_ops.h"
 
 namespace mimo {
 

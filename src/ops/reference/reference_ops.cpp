@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/number_formats.h"
+#include "ops/host_ops.h"
 #include "ops/reference/reference_kv.h"
 
 namespace mimo {
@@ -123,6 +124,19 @@ void multiply(const float* x, int rows, const ReferenceMatrix& m, float* y) {
   }
 }
 
+void norm(const float* x, int rows, std::span<const float> weight, float eps, float* out,
+          std::size_t out_width) {
+  const std::size_t width = weight.size();
+  for (int r = 0; r < rows; ++r) {
+    const float* in = x + static_cast<std::size_t>(r) * width;
+    double sum = 0;
+    for (std::size_t i = 0; i < width; ++i) sum += static_cast<double>(in[i]) * in[i];
+    const float scale = 1.0f / std::sqrt(static_cast<float>(sum / static_cast<double>(width)) + eps);
+    for (std::size_t i = 0; i < width; ++i)
+      out[static_cast<std::size_t>(r) * out_width + i] = in[i] * scale * weight[i];
+  }
+}
+
 float silu(float x) { return x / (1.0f + std::exp(-x)); }
 
 // y += weight * down(silu(gate(x)) * up(x)) for one row.
@@ -149,7 +163,7 @@ void rotate(float* head, const float* cos, const float* sin, int dims) {
   }
 }
 
-class ReferenceOps final : public Ops {
+class ReferenceOps final : public HostOps {
  public:
   const char* name() const override { return "reference"; }
   std::vector<std::string> describe() const override {
@@ -174,56 +188,53 @@ class ReferenceOps final : public Ops {
     return std::make_unique<ReferenceKv>(spec);
   }
 
-  void embed(const Matrix& table, std::span<const std::int32_t> ids, float* out) override {
-    for (std::size_t i = 0; i < ids.size(); ++i) {
+  void embed(const Matrix& table, const std::int32_t* ids, int count, float* out) override {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
       own(table).row(ids[i], out + i * static_cast<std::size_t>(table.cols()));
     }
   }
 
-  void rms_norm(const float* x, int rows, std::span<const float> weight, float eps, float* out) override {
-    const std::size_t width = weight.size();
-    for (int r = 0; r < rows; ++r) {
-      const float* in = x + static_cast<std::size_t>(r) * width;
-      double sum = 0;
-      for (std::size_t i = 0; i < width; ++i) sum += static_cast<double>(in[i]) * in[i];
-      const float scale = 1.0f / std::sqrt(static_cast<float>(sum / static_cast<double>(width)) + eps);
-      for (std::size_t i = 0; i < width; ++i)
-        out[static_cast<std::size_t>(r) * width + i] = in[i] * scale * weight[i];
-    }
+  void rms_norm(const float* x, int rows, const Vector& weight, float eps, float* out) override {
+    norm(x, rows, values(weight), eps, out, weight.size());
+  }
+  void rms_norm(const float* x, int rows, const Vector& weight, float eps, Act* out,
+                std::size_t out_width) override {
+    norm(x, rows, values(weight), eps, f32(out), out_width);
   }
 
-  void rms_norm_heads(float* x, std::size_t row_width, int rows, int heads, std::span<const float> weight,
+  void rms_norm_heads(Act* x, std::size_t row_width, int rows, int heads, const Vector& weight,
                       float eps) override {
     for (int r = 0; r < rows; ++r) {
-      float* row = x + static_cast<std::size_t>(r) * row_width;
-      rms_norm(row, heads, weight, eps, row);
+      float* row = f32(x) + static_cast<std::size_t>(r) * row_width;
+      norm(row, heads, values(weight), eps, row, weight.size());
     }
   }
 
-  void linear(const float* x, int rows, const Matrix& weight, float* y, Store store) override {
+  void linear(const Act* x, int rows, const Matrix& weight, Act* y) override {
+    multiply(f32(x), rows, own(weight), f32(y));
+  }
+
+  void linear(const Act* x, int rows, const Matrix& weight, float* y, Store store) override {
     if (store == Store::kOverwrite) {
-      multiply(x, rows, own(weight), y);
+      multiply(f32(x), rows, own(weight), y);
       return;
     }
     std::vector<float> product(static_cast<std::size_t>(rows) * static_cast<std::size_t>(weight.rows()));
-    multiply(x, rows, own(weight), product.data());
+    multiply(f32(x), rows, own(weight), product.data());
     for (std::size_t i = 0; i < product.size(); ++i) y[i] += product[i];
   }
 
-  void rope_and_store_kv(float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
-                         const AttentionSpec& spec, const RopeTable& rope, float value_scale,
-                         KvStore& kv) override {
+  void rope_and_store_kv(Act* qkv, std::size_t row_width, const SequenceBatch& batch,
+                         const AttentionSpec& spec, float value_scale, KvStore& kv) override {
     auto& store = dynamic_cast<ReferenceKv&>(kv);
-    const auto half = static_cast<std::size_t>(rope.dims / 2);
+    const HostSequences& rotated = host(batch);
     std::vector<float> value(static_cast<std::size_t>(spec.v_dim));
-    for (const SequenceRows& sequence : sequences) {
+    for (const SequenceRows& sequence : rotated.sequences()) {
       for (int r = 0; r < sequence.rows; ++r) {
         const auto row = static_cast<std::size_t>(sequence.row_begin + r);
-        float* q = qkv + row * row_width;
-        const float* cos = rope.cos.data() + row * half;
-        const float* sin = rope.sin.data() + row * half;
+        float* q = f32(qkv) + row * row_width;
         for (int h = 0; h < spec.q_heads + spec.kv_heads; ++h)
-          rotate(q + h * spec.qk_dim, cos, sin, rope.dims);
+          rotate(q + h * spec.qk_dim, rotated.cos(row), rotated.sin(row), rotated.rope().dims);
         const float* k = q + spec.q_heads * spec.qk_dim;
         const float* v = k + spec.kv_heads * spec.qk_dim;
         const std::int64_t position = sequence.position + r;
@@ -236,22 +247,23 @@ class ReferenceOps final : public Ops {
     }
   }
 
-  void attention(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
-                 const AttentionSpec& spec, const KvStore& kv, float* out) override {
+  void attention(const Act* qkv, std::size_t row_width, const SequenceBatch& batch, const AttentionSpec& spec,
+                 const KvStore& kv, Act* out) override {
     const auto& store = dynamic_cast<const ReferenceKv&>(kv);
     const int group = spec.q_heads / spec.kv_heads;
     std::vector<double> scores;
     std::vector<double> sum(static_cast<std::size_t>(spec.v_dim));
-    for (const SequenceRows& sequence : sequences) {
+    const std::span<const float> sinks = values(spec.sinks);
+    for (const SequenceRows& sequence : host(batch).sequences()) {
       for (int r = 0; r < sequence.rows; ++r) {
         const auto row = static_cast<std::size_t>(sequence.row_begin + r);
         const KeyRange keys = visible_keys(spec, sequence, r);
         for (int h = 0; h < spec.q_heads; ++h) {
-          const float* q = qkv + row * row_width + static_cast<std::size_t>(h * spec.qk_dim);
-          const bool sink = !spec.sinks.empty();
+          const float* q = f32(qkv) + row * row_width + static_cast<std::size_t>(h * spec.qk_dim);
+          const bool sink = !sinks.empty();
           scores.clear();
           double top =
-              sink ? spec.sinks[static_cast<std::size_t>(h)] : -std::numeric_limits<double>::infinity();
+              sink ? sinks[static_cast<std::size_t>(h)] : -std::numeric_limits<double>::infinity();
           for (std::int64_t j = keys.first; j < keys.last; ++j) {
             const float* k = store.key(sequence.pages, j, h / group);
             double dot = 0;
@@ -260,7 +272,7 @@ class ReferenceOps final : public Ops {
             top = std::max(top, scores.back());
           }
           double total =
-              sink ? std::exp(static_cast<double>(spec.sinks[static_cast<std::size_t>(h)]) - top) : 0.0;
+              sink ? std::exp(static_cast<double>(sinks[static_cast<std::size_t>(h)]) - top) : 0.0;
           std::fill(sum.begin(), sum.end(), 0.0);
           for (std::int64_t j = keys.first; j < keys.last; ++j) {
             const double p = std::exp(scores[static_cast<std::size_t>(j - keys.first)] - top);
@@ -268,7 +280,7 @@ class ReferenceOps final : public Ops {
             const float* v = store.value(sequence.pages, j, h / group);
             for (int d = 0; d < spec.v_dim; ++d) sum[static_cast<std::size_t>(d)] += p * v[d];
           }
-          float* o = out + (row * static_cast<std::size_t>(spec.q_heads) + static_cast<std::size_t>(h)) *
+          float* o = f32(out) + (row * static_cast<std::size_t>(spec.q_heads) + static_cast<std::size_t>(h)) *
                                static_cast<std::size_t>(spec.v_dim);
           for (int d = 0; d < spec.v_dim; ++d)
             o[d] = static_cast<float>(sum[static_cast<std::size_t>(d)] / total);
@@ -277,36 +289,36 @@ class ReferenceOps final : public Ops {
     }
   }
 
-  void route(const float* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
+  void route(const Act* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
              float* weights) override {
     const auto experts = static_cast<std::size_t>(spec.experts);
     const auto top_k = static_cast<std::size_t>(spec.top_k);
     std::vector<float> logits(static_cast<std::size_t>(rows) * experts);
-    multiply(x, rows, own(router), logits.data());
+    multiply(f32(x), rows, own(router), logits.data());
     for (int r = 0; r < rows; ++r) {
-      choose_experts({logits.data() + static_cast<std::size_t>(r) * experts, experts}, spec,
+      choose_experts({logits.data() + static_cast<std::size_t>(r) * experts, experts}, spec, values(spec.bias),
                      {ids + static_cast<std::size_t>(r) * top_k, top_k},
                      {weights + static_cast<std::size_t>(r) * top_k, top_k});
     }
   }
 
-  void experts(const float* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
+  void experts(const Act* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
                const float* weights, float* y) override {
     const auto& own_bank = dynamic_cast<const ReferenceMlpBank&>(bank);
     const std::int64_t hidden = own_bank.mlps.front().down.rows();
     for (int r = 0; r < rows; ++r) {
       for (int k = 0; k < top_k; ++k) {
         const std::int64_t slot = static_cast<std::int64_t>(r) * top_k + k;
-        add_mlp(x + r * hidden, own_bank.mlps[static_cast<std::size_t>(ids[slot])], weights[slot],
+        add_mlp(f32(x) + r * hidden, own_bank.mlps[static_cast<std::size_t>(ids[slot])], weights[slot],
                 y + r * hidden);
       }
     }
   }
 
-  void mlp(const float* x, int rows, const MlpBank& bank, float* y) override {
+  void mlp(const Act* x, int rows, const MlpBank& bank, float* y) override {
     const auto& own_bank = dynamic_cast<const ReferenceMlpBank&>(bank);
     const std::int64_t hidden = own_bank.mlps.front().down.rows();
-    for (int r = 0; r < rows; ++r) add_mlp(x + r * hidden, own_bank.mlps.front(), 1.0f, y + r * hidden);
+    for (int r = 0; r < rows; ++r) add_mlp(f32(x) + r * hidden, own_bank.mlps.front(), 1.0f, y + r * hidden);
   }
 
   void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,

@@ -1,4 +1,4 @@
-#include "model/rotation.h"
+#include "ops/rotation.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,30 @@
+// The CUDA backend: weights in checkpoint precision in device memory, one stream, every operation a few launches.
+//
+// Rounding inside operations (all else is fp32):
+//   activations      BF16, or fp32 in the exact mode
+//   FP8 matrices     weights exact; activations BF16 as they come
+//   MXFP4 experts    weights exact; the product of gate and up rounded to an activation
+//   router           fp32 arithmetic on exact weights
+//   attention        fp32 on stored keys and values
+#pragma once
+
+#include <memory>
+
+#include "core/result.h"
+#include "ops/ops.h"
+
+namespace mimo {
+
+struct CudaOptions {
+  int device = 0;
+  bool exact = false;  // fp32 activations
+};
+
+// Fails where there is no such device, no driver, or a GPU that this binary has no kernels for; and in a binary that
+// was built without CUDA.
+Result<std::unique_ptr<Ops>> make_cuda_ops(const CudaOptions& options);
+
+// GPUs that this binary could try; 0 also without a driver.
+int count_cuda_devices();
+
+}  // namespace mimo
