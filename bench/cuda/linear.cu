@@ -1,0 +1,296 @@
+// Times linear layers on the shapes that the models have: one graph of calls over enough copies of the weights that
+// they come from memory, the median of its replays over the number of calls.
+//   linear [small|large|quant|best] [shape filter] [rows,rows,...]
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/cuda/cuda_check.h"
+#include "ops/cuda/kernels/activation_quant.h"
+#include "ops/cuda/kernels/linear_large.h"
+#include "ops/cuda/kernels/linear_small.h"
+
+namespace {
+
+using namespace mimo::cuda;
+
+constexpr double kReadRoof = 4.60e12;
+constexpr double kFp8Roof = 1430e12;
+constexpr double kBf16Roof = 786e12;
+
+__device__ std::uint32_t hash(std::uint64_t i) {
+  i = (i + 0x9e3779b97f4a7c15ULL) * 0xbf58476d1ce4e5b9ULL;
+  i ^= i >> 29;
+  i *= 0x94d049bb133111ebULL;
+  return static_cast<std::uint32_t>(i >> 32);
+}
+
+// kind 0: E4M3 bytes without NaN; 1: bf16 of sizes 0.5 to 2; 2: positive floats around 1e-2.
+__global__ void fill(std::uint32_t* data, std::size_t words, int kind, std::uint64_t seed) {
+  for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < words;
+       i += std::size_t{gridDim.x} * blockDim.x) {
+    const std::uint32_t h = hash(i + seed);
+    if (kind == 0) data[i] = h & 0xf7f7f7f7U;
+    if (kind == 1) data[i] = (h & 0x80ff80ffU) | 0x3f003f00U;
+    if (kind == 2) data[i] = __float_as_uint(1e-2F * (0.5F + static_cast<float>(h >> 8) * 0x1p-24F));
+  }
+}
+
+struct Memory {
+  Memory(std::size_t bytes, int kind) {
+    static std::uint64_t seed = 0;
+    MIMO_CUDA(cudaMalloc(&data, bytes + 1024));
+    MIMO_CUDA(cudaMemset(data, 0, bytes + 1024));
+    if (kind >= 0)
+      fill<<<2048, 256>>>(static_cast<std::uint32_t*>(data), bytes / 4, kind, seed += 1ULL << 40);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { cudaFree(data); }
+  void* data = nullptr;
+};
+
+double time_us(int calls, const std::function<void(int, cudaStream_t)>& call) {
+  cudaStream_t stream;
+  MIMO_CUDA(cudaStreamCreate(&stream));
+  for (int i = 0; i < std::min(calls, 2); ++i) call(i, stream);
+  cudaGraph_t graph;
+  MIMO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < calls; ++i) call(i, stream);
+  MIMO_CUDA(cudaStreamEndCapture(stream, &graph));
+  cudaGraphExec_t exec;
+  MIMO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  cudaEvent_t begin;
+  cudaEvent_t end;
+  MIMO_CUDA(cudaEventCreate(&begin));
+  MIMO_CUDA(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int i = 0; i < 8; ++i) {
+    MIMO_CUDA(cudaEventRecord(begin, stream));
+    MIMO_CUDA(cudaGraphLaunch(exec, stream));
+    MIMO_CUDA(cudaEventRecord(end, stream));
+    MIMO_CUDA(cudaEventSynchronize(end));
+    float ms = 0;
+    MIMO_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    if (i > 0) times.push_back(ms);
+  }
+  std::sort(times.begin(), times.end());
+  MIMO_CUDA(cudaGraphExecDestroy(exec));
+  MIMO_CUDA(cudaGraphDestroy(graph));
+  MIMO_CUDA(cudaStreamDestroy(stream));
+  return times[times.size() / 2] * 1e3 / calls;
+}
+
+struct Shape {
+  const char* name;
+  LinearFormat format;
+  int n;
+  int k;
+  std::vector<std::pair<int, double>> peers;  // rows, best of the peers in us
+};
+
+const std::vector<Shape>& shapes() {
+  using enum LinearFormat;
+  static const std::vector<Shape> all = {
+      {"qkv-full",
+       kFp8,
+       13568,
+       4096,
+       {{1, 18.6},
+        {8, 19.0},
+        {32, 19.2},
+        {64, 19.0},
+        {128, 19.6},
+        {512, 54.2},
+        {1024, 96.3},
+        {2048, 169.6},
+        {4096, 322.6},
+        {8192, 641.9}}},
+      {"qkv-swa",
+       kFp8,
+       14848,
+       4096,
+       {{1, 21.6},
+        {8, 20.6},
+        {32, 20.8},
+        {64, 20.8},
+        {128, 20.9},
+        {512, 53.3},
+        {1024, 100},
+        {2048, 192.5},
+        {4096, 361.4},
+        {8192, 729}}},
+      {"gate-up",
+       kFp8,
+       32768,
+       4096,
+       {{1, 42.7},
+        {8, 41.3},
+        {32, 41.2},
+        {64, 41.6},
+        {128, 43.4},
+        {512, 106.9},
+        {1024, 201.1},
+        {2048, 391.2},
+        {4096, 768.8},
+        {8192, 1677}}},
+      {"down",
+       kFp8,
+       4096,
+       16384,
+       {{1, 34.3},
+        {8, 29.3},
+        {32, 26.5},
+        {64, 24.3},
+        {128, 27.3},
+        {512, 52.5},
+        {1024, 95.6},
+        {2048, 188.8},
+        {4096, 377.6},
+        {8192, 764.2}}},
+      {"o-proj",
+       kBF16,
+       4096,
+       8192,
+       {{1, 22.1},
+        {8, 22.0},
+        {32, 22.6},
+        {64, 23.8},
+        {128, 26.6},
+        {512, 43.4},
+        {1024, 81.5},
+        {2048, 166.5},
+        {4096, 381.3},
+        {8192, 790.1}}},
+      {"lm-head", kBF16, 152576, 4096, {{1, 304}, {8, 309}, {32, 314}, {128, 325}}},
+      {"pro-qkv", kFp8, 27136, 6144, {}},
+      {"pro-o", kBF16, 6144, 16384, {}},
+      {"tp2-qkv", kFp8, 7424, 4096, {}},
+      {"tp8-qkv", kFp8, 1856, 4096, {}},
+      {"tp8-o", kBF16, 4096, 1024, {}},
+      {"tp8-gate-up", kFp8, 4096, 4096, {}},
+      {"tp8-down", kFp8, 4096, 2048, {}},
+  };
+  return all;
+}
+
+struct Weights {
+  Weights(const Shape& shape, int copies) {
+    LinearWeight w;
+    w.format = shape.format;
+    w.rows = shape.n;
+    w.cols = shape.k;
+    for (int i = 0; i < copies; ++i) {
+      data.push_back(std::make_unique<Memory>(linear_data_bytes(w), w.format == LinearFormat::kFp8 ? 0 : 1));
+      scales.push_back(std::make_unique<Memory>(linear_scale_bytes(w), 2));
+      w.data = data.back()->data;
+      w.scales = static_cast<float*>(scales.back()->data);
+      all.push_back(w);
+    }
+  }
+  std::vector<std::unique_ptr<Memory>> data;
+  std::vector<std::unique_ptr<Memory>> scales;
+  std::vector<LinearWeight> all;
+};
+
+void report(const Shape& shape, const char* what, int rows, double us) {
+  const double element = linear_element_bytes(shape.format);
+  const double y_bytes = shape.format == LinearFormat::kFp8 ? 2 : 8;
+  const bool best = std::strcmp(what, "best") == 0;
+  const double bytes =
+      element * shape.n * shape.k + element * rows * shape.k + (best ? 0 : y_bytes * rows * shape.n);
+  const double flops = 2.0 * rows * shape.n * shape.k;
+  const double floor = std::max(bytes / kReadRoof, flops / (element == 1 ? kFp8Roof : kBf16Roof)) * 1e6;
+  double peer = 0;
+  for (const auto& [r, t] : shape.peers) {
+    if (r == rows) peer = t;
+  }
+  std::printf("%-11s %-7s rows %5d: %8.1f us  floor %7.1f (%3.0f%%)  peer %7.1f  %5.0f TFLOP/s\n", shape.name,
+              what, rows, us, floor, floor / us * 100, peer, flops / us * 1e-6);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "small";
+  const std::string filter = argc > 2 ? argv[2] : "";
+  std::vector<int> rows_list;
+  for (const char* p = argc > 3 ? argv[3] : "1,8,32,64,128"; *p != 0;) {
+    rows_list.push_back(static_cast<int>(std::strtol(p, const_cast<char**>(&p), 10)));
+    if (*p == ',') ++p;
+  }
+  const int max_rows = *std::max_element(rows_list.begin(), rows_list.end());
+  if (what == "quant") {
+    for (const int cols : {4096, 6144}) {
+      for (const int rows : rows_list) {
+        Memory x(std::size_t{4} * rows * cols, 2);
+        Memory w(cols * 4, 2);
+        Memory out(std::size_t{2} * rows * cols, -1);
+        Memory codes(std::size_t{1} * rows * cols, -1);
+        Memory scales(cols / 128 * quant_scale_stride(rows) * 4, -1);
+        const QuantRows q = {static_cast<std::uint8_t*>(codes.data), static_cast<float*>(scales.data), cols,
+                             quant_scale_stride(rows)};
+        const double us = time_us(40, [&](int, cudaStream_t stream) {
+          launch_rms_norm_quant(static_cast<float*>(x.data), cols, rows, cols, static_cast<float*>(w.data),
+                                1e-5F, out.data, cols, q, stream);
+        });
+        std::printf("rms_norm_quant %d x %d: %.2f us (bytes floor %.2f)\n", rows, cols, us,
+                    7.0 * rows * cols / kReadRoof * 1e6);
+      }
+    }
+    return 0;
+  }
+  for (const Shape& shape : shapes()) {
+    if (!filter.empty() && std::string(shape.name).find(filter) == std::string::npos) continue;
+    const double bytes = static_cast<double>(shape.n) * shape.k * linear_element_bytes(shape.format);
+    const int copies = std::clamp(static_cast<int>(250e6 / bytes) + 1, what == "large" ? 3 : 2, 48);
+    const Weights weights(shape, copies);
+    const bool fp8 = shape.format == LinearFormat::kFp8;
+    Memory x(std::size_t{2} * max_rows * shape.k, fp8 ? 0 : 1);
+    Memory x_scales(std::size_t{4} * (shape.k / 128) * quant_scale_stride(max_rows), 2);
+    Memory y(std::size_t{4} * max_rows * shape.n, -1);
+    Memory workspace(linear_small_workspace(weights.all[0], true), -1);
+    for (const int rows : rows_list) {
+      QuantRows q = {static_cast<std::uint8_t*>(x.data), static_cast<float*>(x_scales.data), shape.k,
+                     quant_scale_stride(rows)};
+      LinearArgs args;
+      args.x = x.data;
+      args.x_stride = shape.k;
+      args.y = y.data;
+      args.y_stride = shape.n;
+      args.y_type = fp8 ? ActType::kBF16 : ActType::kF32;
+      args.add = !fp8 && shape.n < 100000;
+      args.rows = rows;
+      if (what == "small") {
+        for (const bool overlap : {false, true}) {
+          report(shape, overlap ? "overlap" : "small", rows, time_us(copies, [&](int i, cudaStream_t stream) {
+                   launch_linear_small(args, fp8 ? &q : nullptr, weights.all[i], workspace.data, overlap,
+                                       stream);
+                 }));
+        }
+      } else if (what == "large") {
+        report(shape, "large", rows, time_us(copies, [&](int i, cudaStream_t stream) {
+                 launch_linear_large(args, fp8 ? &q : nullptr, weights.all[i], stream);
+               }));
+      } else if (what == "best" && !fp8) {
+        BestArgs best;
+        best.count = shape.n - 901 > 0 ? shape.n - 901 : shape.n;
+        best.ids = static_cast<std::int32_t*>(y.data);
+        best.probabilities = static_cast<float*>(y.data) + 1024;
+        report(shape, "best", rows, time_us(copies, [&](int i, cudaStream_t stream) {
+                 launch_linear_best(args, nullptr, weights.all[i], best, workspace.data, false, stream);
+               }));
+      }
+    }
+  }
+  return 0;
+}
