@@ -1,0 +1,96 @@
+// One GPU and the stream on which a backend works.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "ops/ops.h"
+
+namespace mimo::cuda {
+
+// What kernels are chosen by.
+struct DeviceInfo {
+  int index = 0;
+  std::string name;
+  int major = 0;  // compute capability
+  int minor = 0;
+  int multiprocessors = 0;
+  std::size_t total_bytes = 0;
+};
+
+// Memory of the device; its address is `data()`.
+class DeviceMemory final : public Buffer {
+ public:
+  explicit DeviceMemory(std::size_t bytes);  // throws CudaError
+  ~DeviceMemory() override;
+  void* data() const override { return data_; }
+  std::size_t bytes() const override { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Memory of the CPU that the device reads and writes without a copy in between.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(std::size_t bytes);  // throws CudaError
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  ~PinnedMemory();
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class Device {
+ public:
+  // Fails where there is no such device or no driver.
+  static Result<std::unique_ptr<Device>> open(int index);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();
+
+  const DeviceInfo& info() const { return info_; }
+  cudaStream_t stream() const { return stream_; }
+
+  Result<std::unique_ptr<Buffer>> allocate(std::size_t bytes);
+  // The caller's memory may change at once: it is copied to pinned memory, from where the device takes it.
+  void upload(void* to, const void* from, std::size_t bytes);
+  // Rows of `bytes`, `stride` apart, that follow each other in device memory.
+  void upload_rows(void* to, const void* from, std::size_t bytes, std::size_t stride, std::size_t rows);
+  // Returns when the copy is done.
+  void download(void* to, const void* from, std::size_t bytes);
+  void wait();  // until all work is done
+
+  // Makes the device current for the calling thread: of a call that may come from any thread.
+  void use() const;
+
+ private:
+  explicit Device(DeviceInfo info) : info_(std::move(info)) {}
+
+  DeviceInfo info_;
+  cudaStream_t stream_ = nullptr;
+  // Pinned memory for uploads, used in turn. A part that was left is free again when its event has come.
+  struct Staging {
+    std::unique_ptr<PinnedMemory> memory;
+    cudaEvent_t left = nullptr;
+    bool in_use = false;
+  };
+  std::byte* stage(std::size_t bytes);
+
+  std::vector<Staging> staging_;
+  std::size_t part_ = 0;
+  std::size_t used_ = 0;  // of staging_[part_]
+  std::unique_ptr<PinnedMemory> landing_;  // of downloads
+};
+
+}  // namespace mimo::cuda
