@@ -104,7 +104,8 @@ int main(int argc, char** argv) {
     const double seconds = best_seconds(
         [&] {
           for (const auto& matrix : matrices) {
-            (*ops)->linear(reinterpret_cast<const mimo::Act*>(x.data()), rows, *matrix, y.data(), mimo::Store::kOverwrite);
+            (*ops)->linear(reinterpret_cast<const mimo::Act*>(x.data()), rows, *matrix, y.data(),
+                           mimo::Store::kOverwrite);
           }
         },
         30);

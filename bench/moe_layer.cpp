@@ -93,7 +93,8 @@ int main(int argc, char** argv) {
       }
       touched = std::set<std::int32_t>(ids.begin(), ids.end()).size();
       const auto start = std::chrono::steady_clock::now();
-      (*ops)->experts(reinterpret_cast<const mimo::Act*>(x.data()), rows, **bank, top_k, ids.data(), weights.data(), y.data());
+      (*ops)->experts(reinterpret_cast<const mimo::Act*>(x.data()), rows, **bank, top_k, ids.data(),
+                      weights.data(), y.data());
       seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     std::sort(seconds.begin(), seconds.end());

@@ -12,11 +12,23 @@ namespace mimo {
 
 class TimedOps final : public Ops {
  public:
-  enum Part { kCopy, kEmbed, kNorm, kHeadNorm, kLinear, kRope, kAttention, kRoute, kExperts, kMlp, kBest, kParts };
+  enum Part {
+    kCopy,
+    kEmbed,
+    kNorm,
+    kHeadNorm,
+    kLinear,
+    kRope,
+    kAttention,
+    kRoute,
+    kExperts,
+    kMlp,
+    kBest,
+    kParts
+  };
   static constexpr std::array<const char*, kParts> kNames = {
-      "copies",     "embed",     "rms_norm", "rms_norm_heads", "linear",
-      "rope+store", "attention", "route",    "experts",        "mlp",
-      "best_tokens"};
+      "copies", "embed",   "rms_norm", "rms_norm_heads", "linear", "rope+store", "attention",
+      "route",  "experts", "mlp",      "best_tokens"};
 
   explicit TimedOps(std::unique_ptr<Ops> inner) : inner_(std::move(inner)) {}
 
@@ -31,8 +43,8 @@ class TimedOps final : public Ops {
   std::uint64_t free_memory() const override { return inner_->free_memory(); }
   void upload(void* to, const void* from, std::size_t bytes) override { inner_->upload(to, from, bytes); }
   void download(void* to, const void* from, std::size_t bytes) override { inner_->download(to, from, bytes); }
-  void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride, std::size_t bytes,
-                 std::size_t count) override {
+  void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
+                 std::size_t bytes, std::size_t count) override {
     time(kCopy, [&] { inner_->copy_rows(to, to_stride, from, from_stride, bytes, count); });
   }
   void gather_rows(void* to, const void* from, std::size_t bytes, const std::int32_t* index,

@@ -50,7 +50,8 @@ bool is_exact(const ModelOptions& options, bool small) {
 Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool small) {
   if (options.backend == "reference") {
     if (options.device.starts_with("cuda")) {
-      return fail(ErrorCode::kInvalidArgument, "--device {}: --backend reference runs on the CPU", options.device);
+      return fail(ErrorCode::kInvalidArgument, "--device {}: --backend reference runs on the CPU",
+                  options.device);
     }
     return make_reference_ops();
   }

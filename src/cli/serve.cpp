@@ -263,8 +263,8 @@ Status Serve::start_engine(const ModelConfig& config) {
   engine.scheduler.priorities = options_.priorities;
   engine.scheduler.low_values_first = options_.low_values_first;
   engine.scheduler.preemption_threshold = options_.preemption_threshold;
-  Result<KvPools> pools = plan_kv_pools(config, options_, engine.scheduler, loaded_->kv_dtype,
-                                           loaded_->ops->free_memory());
+  Result<KvPools> pools =
+      plan_kv_pools(config, options_, engine.scheduler, loaded_->kv_dtype, loaded_->ops->free_memory());
   if (!pools) return forward_error(pools);
   pools_ = std::move(*pools);
   fmt::print(stderr, "{}", pools_.text);

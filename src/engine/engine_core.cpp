@@ -82,6 +82,7 @@ EngineCore::EngineCore(TargetModel& model, Ops& ops, const EngineOptions& option
                                 ? config_.vocab
                                 : std::min(config_.vocab, static_cast<int>(options.tokenizer->vocab_size())),
            .eos_ids = config_.eos_token_ids}) {
+  choose_on_backend_ = options.choose_on_backend.value_or(!ops.host_memory());
   if (!options_.log) options_.log = [](std::string_view line) { fmt::print(stderr, "{}\n", line); };
   options_.scheduler.layout.window = config_.window.window;
   options_.scheduler.block = 1;
@@ -296,12 +297,12 @@ void EngineCore::lay_out() {
   full_rows_.clear();
   window_rows_.clear();
   logit_rows_.clear();
+  best_rows_.clear();
   for (const PlanPart& planned : plan.parts) {
     Part part;
     part.plan = planned;
     part.scheduled = scheduler_->find(planned.id);
     part.active = active_.at(planned.id).get();
-    part.logit_begin = logit_rows_.size();
     const std::vector<std::int32_t>& known = part.scheduled->tokens;
     if (planned.prefill) {
       const auto first = known.begin() + planned.position;
@@ -315,8 +316,12 @@ void EngineCore::lay_out() {
       }
       part.logit_rows = planned.rows;
     }
+    part.best_only = choose_on_backend_ && !part.active->prompt_logits && part.active->answer &&
+                     !part.active->answer->needs_logits();
+    std::vector<std::int32_t>& wanted = part.best_only ? best_rows_ : logit_rows_;
+    part.logit_begin = wanted.size();
     for (int row = planned.rows - part.logit_rows; row < planned.rows; ++row) {
-      logit_rows_.push_back(planned.row_begin + row);
+      wanted.push_back(planned.row_begin + row);
     }
     full_rows_.push_back(
         {planned.row_begin, planned.rows, planned.position, part.scheduled->pages->full_pages()});
@@ -332,7 +337,9 @@ void EngineCore::forward() {
   logits_.resize(logit_rows_.size() * static_cast<std::size_t>(config_.vocab));
   TapRows taps;
   tap_range(taps);
-  model_.forward({tokens_, full_rows_, window_rows_, logit_rows_, taps}, cache_->kv(), logits_);
+  best_.resize(best_rows_.size());
+  model_.forward({tokens_, full_rows_, window_rows_, logit_rows_, taps, best_rows_, sampler_.allowed_vocab()},
+                 cache_->kv(), logits_, best_);
   ++times_.steps;
   times_.rows += std::ssize(tokens_);
   target_seconds_ = seconds_since(start);
@@ -363,21 +370,32 @@ void EngineCore::commit() {
   const auto vocab = static_cast<std::size_t>(config_.vocab);
   for (Part& part : parts_) {
     Active& active = *part.active;
-    const std::span<const float> logits = std::span<const float>(logits_).subspan(
-        part.logit_begin * vocab, static_cast<std::size_t>(part.logit_rows) * vocab);
+    const auto sampled = static_cast<std::size_t>(part.logit_rows);
+    std::span<const float> logits;
+    std::span<const std::int32_t> best;
+    if (part.best_only) {
+      best = std::span<const std::int32_t>(best_).subspan(part.logit_begin, sampled);
+    } else {
+      logits = std::span<const float>(logits_).subspan(part.logit_begin * vocab, sampled * vocab);
+    }
+    const auto take = [&](std::span<const std::int32_t> drafts, std::int64_t position) {
+      return part.best_only ? active.answer->commit(drafts, position, best)
+                            : active.answer->commit(drafts, position,
+                                                    logits.last((drafts.size() + 1) * vocab), sampler_);
+    };
     std::int64_t rows = part.plan.rows;
     BlockResult block;
     if (part.plan.prefill) {
       if (active.prompt_logits) active.prompt_logits(part.plan.position, logits);
       if (part.plan.last && active.answer) {
-        block = active.answer->commit({}, part.plan.position + rows - 1, logits.last(vocab), sampler_);
+        block = take({}, part.plan.position + rows - 1);
       } else if (part.plan.last) {
         block.ended = true;
       }
     } else {
       std::span<const std::int32_t> drafts;
       if (active.drafts) drafts = active.drafts->drafts;
-      block = active.answer->commit(drafts, part.plan.position, logits, sampler_);
+      block = take(drafts, part.plan.position);
       if (active.drafts) speculation_->record(*active.drafts, block);
       rows = block.emitted;
     }

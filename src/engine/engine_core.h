@@ -39,7 +39,10 @@ struct EngineOptions {
   Drafter* drafter = nullptr;             // null: no speculation
   SpeculationOptions speculation = {};
   bool poison = false;  // NaN in every page that nothing owns: tests show that nothing reads it
-  LogLine log = {};     // null: stderr
+  // Where only the best token of a row matters the backend finds it, and no logits are brought to the CPU. Null: where
+  // the backend has memory of its own.
+  std::optional<bool> choose_on_backend = {};
+  LogLine log = {};  // null: stderr
 };
 
 // Where the time of all steps went.
@@ -111,7 +114,8 @@ class EngineCore {
     PlanPart plan;
     Active* active = nullptr;
     ScheduledRequest* scheduled = nullptr;
-    std::size_t logit_begin = 0;
+    bool best_only = false;       // its rows are in best_rows_, not in logit_rows_
+    std::size_t logit_begin = 0;  // in either
     int logit_rows = 0;
     int observed = 0;  // leading rows that the drafter is to see, once commit() has run
     bool ended = false;
@@ -137,6 +141,7 @@ class EngineCore {
   const ModelConfig& config_;
   EngineOptions options_;
   Sampler sampler_;
+  bool choose_on_backend_ = false;
   std::random_device entropy_;
   std::unique_ptr<Speculation> speculation_;  // null: no drafter
   std::unique_ptr<EngineCache> cache_;
@@ -153,7 +158,9 @@ class EngineCore {
   std::vector<SequenceRows> full_rows_;
   std::vector<SequenceRows> window_rows_;
   std::vector<std::int32_t> logit_rows_;
+  std::vector<std::int32_t> best_rows_;
   std::vector<float> logits_;
+  std::vector<std::int32_t> best_;
   BackendArray<float> taps_;
   double target_seconds_ = 0;
   std::vector<CommittedRows> committed_;

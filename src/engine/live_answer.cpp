@@ -1,5 +1,7 @@
 #include "engine/live_answer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,10 +13,17 @@ SamplingParams with_limit(SamplingParams params, std::int64_t max_tokens) {
   return params;
 }
 
+bool looks_at_logits(const EngineRequest& request) {
+  const SamplingParams& params = request.params;
+  return !is_greedy(params) || uses_penalties(params) || !params.logit_bias.empty() ||
+         params.min_tokens > 0 || params.logprobs || request.constraint || request.thinking_budget;
+}
+
 }  // namespace
 
 LiveAnswer::LiveAnswer(const Setup& setup)
     : setup_(setup),
+      needs_logits_(looks_at_logits(*setup.request)),
       stop_(with_limit(setup.request->params, setup.max_tokens), setup.eos_ids),
       gate_(*setup.request, setup.eos_ids, setup.allowed_vocab) {
   if (uses_penalties(setup.request->params)) history_.add_prompt(setup.request->prompt);
@@ -25,13 +34,30 @@ LiveAnswer::LiveAnswer(const Setup& setup)
 BlockResult LiveAnswer::commit(std::span<const std::int32_t> drafts, std::int64_t position,
                                std::span<const float> logits, Sampler& sampler) {
   const std::size_t vocab = logits.size() / (drafts.size() + 1);
-  const BlockResult block = verify_block(
-      drafts,
-      [&](std::size_t row) {
-        return sample(logits.subspan(row * vocab, vocab), position + static_cast<std::int64_t>(row) + 1,
-                      sampler);
-      },
-      [&](std::int32_t) { return deliver(std::move(drawn_)); });
+  return take(drafts, [&](std::size_t row) {
+    return sample(logits.subspan(row * vocab, vocab), position + static_cast<std::int64_t>(row) + 1, sampler);
+  });
+}
+
+BlockResult LiveAnswer::commit(std::span<const std::int32_t> drafts, std::int64_t position,
+                               std::span<const std::int32_t> best) {
+  return take(drafts, [&](std::size_t row) -> std::optional<std::int32_t> {
+    if (best[row] < 0) {
+      step_.error =
+          Error{ErrorCode::kInternal, fmt::format("position {}: a logit is not finite, expected a number",
+                                                  position + static_cast<std::int64_t>(row) + 1)};
+      return {};
+    }
+    drawn_ = {};
+    drawn_.id = best[row];
+    return drawn_.id;
+  });
+}
+
+template <class Sample>
+BlockResult LiveAnswer::take(std::span<const std::int32_t> drafts, Sample&& sample) {
+  const BlockResult block =
+      verify_block(drafts, sample, [&](std::int32_t) { return deliver(std::move(drawn_)); });
   if (block.ended) finish();
   return block;
 }

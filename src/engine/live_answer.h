@@ -39,6 +39,13 @@ class LiveAnswer {
   // last block.emitted of all that were committed.
   BlockResult commit(std::span<const std::int32_t> drafts, std::int64_t position,
                      std::span<const float> logits, Sampler& sampler);
+  // The same where needs_logits() is false: of each row only its best token, -1 where it has a logit that is not
+  // finite.
+  BlockResult commit(std::span<const std::int32_t> drafts, std::int64_t position,
+                     std::span<const std::int32_t> best);
+
+  // False if every token of the answer is simply the best of the ids that may be sampled.
+  bool needs_logits() const { return needs_logits_; }
 
   // What the last commits added. The usage has completion and reasoning tokens only.
   AnswerStep take_step();
@@ -49,7 +56,11 @@ class LiveAnswer {
   std::string spell(std::int32_t id);
   void finish();
 
+  template <class Sample>
+  BlockResult take(std::span<const std::int32_t> drafts, Sample&& sample);
+
   Setup setup_;
+  bool needs_logits_;
   StopRules stop_;
   TokenHistory history_;
   AnswerGate gate_;

@@ -49,8 +49,8 @@ void PendingTaps::add(std::int64_t position, std::span<const float> taps,
   end_ = position + rows;
   const std::size_t bytes = width * sizeof(float);
   for_runs(std::max(position, end_ - most), end_, [&](std::int64_t at, std::int64_t count) {
-    buffers_.ops().copy_rows(row(at), bytes, taps.data() + static_cast<std::size_t>(at - position) * width, bytes,
-                             bytes, static_cast<std::size_t>(count));
+    buffers_.ops().copy_rows(row(at), bytes, taps.data() + static_cast<std::size_t>(at - position) * width,
+                             bytes, bytes, static_cast<std::size_t>(count));
   });
   if (const std::int64_t lost = end_ - most - begin_; lost > 0) {
     begin_ += lost;
@@ -69,8 +69,8 @@ DraftObservation PendingTaps::copy_to(float* taps, int first) const {
   const std::size_t bytes = width * sizeof(float);
   float* out = taps + static_cast<std::size_t>(first) * width;
   for_runs(begin_, end_, [&](std::int64_t at, std::int64_t count) {
-    buffers_.ops().copy_rows(out + static_cast<std::size_t>(at - begin_) * width, bytes, row(at), bytes, bytes,
-                             static_cast<std::size_t>(count));
+    buffers_.ops().copy_rows(out + static_cast<std::size_t>(at - begin_) * width, bytes, row(at), bytes,
+                             bytes, static_cast<std::size_t>(count));
   });
   return seen;
 }

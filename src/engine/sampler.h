@@ -58,6 +58,8 @@ class Sampler {
 
   explicit Sampler(Options options);
 
+  int allowed_vocab() const { return options_.allowed_vocab; }
+
   // `params` has passed validate(); `history` is the request before this token; `position` is the token's
   // place in the sequence. kInternal for a row that has a NaN or +inf, or no token above -inf;
   // kInvalidArgument if the parameters mask all that is left.

@@ -144,7 +144,8 @@ void Speculation::show_pending(std::span<const DraftTurn> turns) {
     const RequestDrafts& request = *turns[turn].drafts;
     if (request.pending.empty()) continue;
     if (rows + request.pending.rows() > most) show();
-    float* taps = pending_taps_.reserve(tap_buffers_.ops(), static_cast<std::size_t>(most) * tap_buffers_.width());
+    float* taps =
+        pending_taps_.reserve(tap_buffers_.ops(), static_cast<std::size_t>(most) * tap_buffers_.width());
     observations_.push_back(request.pending.copy_to(taps, rows));
     observations_.back().state = request.state.get();
     rows += observations_.back().rows;

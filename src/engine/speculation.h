@@ -74,7 +74,8 @@ class Speculation {
   // `drafter` must outlive it. `vocab` and `hidden` are the target's; no draft leaves the former. The options
   // have passed validate().
   // `ops` is the backend of both.
-  Speculation(Drafter& drafter, Ops& ops, const SpeculationOptions& options, int vocab, int hidden, LogLine log);
+  Speculation(Drafter& drafter, Ops& ops, const SpeculationOptions& options, int vocab, int hidden,
+              LogLine log);
 
   // Begins a request of `prompt` tokens that will hold at most `most` tokens. Where its state cannot be had,
   // it runs without drafts. Speculation must outlive what it returns.

@@ -443,12 +443,16 @@ void DFlashDrafter::draft(std::span<DraftRequest> requests) {
   const auto wanted = static_cast<int>(index_.size());
   ids_.resize(static_cast<std::size_t>(wanted));
   probabilities_.resize(static_cast<std::size_t>(wanted));
+  std::int32_t* best = best_.reserve(ops_, ids_.size());
+  float* shares = shares_.reserve(ops_, ids_.size());
   for (int first = 0; first < wanted; first += kHeadRows) {
     const int rows = std::min(kHeadRows, wanted - first);
     float* logits = logits_.reserve(ops_, static_cast<std::size_t>(rows) * vocab);
     target_.lm_head(act_at(ops_, normed, static_cast<std::size_t>(first) * hidden), rows, logits);
-    ops_.best_tokens(logits, vocab, rows, options_.vocab, ids_.data() + first, probabilities_.data() + first);
+    ops_.best_tokens(logits, vocab, rows, options_.vocab, best + first, shares + first);
   }
+  ops_.download(ids_.data(), best, ids_.size() * sizeof(std::int32_t));
+  ops_.download(probabilities_.data(), shares, ids_.size() * sizeof(float));
   std::size_t at = 0;
   for (DraftRequest& request : requests) {
     const std::size_t count = request.drafts.size();

@@ -135,6 +135,8 @@ class DFlashDrafter final : public Drafter {
   BackendArray<Act> qkv_;
   BackendArray<Act> attended_;
   BackendArray<float> logits_;
+  BackendArray<std::int32_t> best_;
+  BackendArray<float> shares_;
   std::vector<std::int32_t> ids_;
   std::vector<float> probabilities_;
 };

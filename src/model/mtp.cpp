@@ -46,8 +46,8 @@ class MtpDrafter::State final : public DraftState {
     next_ = position + std::ssize(tokens) - 1;
     const std::size_t bytes = width() * sizeof(float);
     for_runs(std::max(position, next_ - owner_.window_), next_, [&](std::int64_t at, std::int64_t count) {
-      owner_.ops_.copy_rows(row(at), bytes, rows + static_cast<std::size_t>(at - position) * width(), bytes, bytes,
-                            static_cast<std::size_t>(count));
+      owner_.ops_.copy_rows(row(at), bytes, rows + static_cast<std::size_t>(at - position) * width(), bytes,
+                            bytes, static_cast<std::size_t>(count));
     });
     const auto page = static_cast<std::size_t>(owner_.options_.page_size);
     while (table_.size() * page < static_cast<std::size_t>(next_)) {
@@ -92,8 +92,8 @@ class MtpDrafter::State final : public DraftState {
   void copy(std::int64_t begin, std::int64_t end, float* out) const {
     const std::size_t bytes = width() * sizeof(float);
     for_runs(begin, end, [&](std::int64_t at, std::int64_t count) {
-      owner_.ops_.copy_rows(out + static_cast<std::size_t>(at - begin) * width(), bytes, row(at), bytes, bytes,
-                            static_cast<std::size_t>(count));
+      owner_.ops_.copy_rows(out + static_cast<std::size_t>(at - begin) * width(), bytes, row(at), bytes,
+                            bytes, static_cast<std::size_t>(count));
     });
   }
   std::int32_t token(std::int64_t position) const { return tokens_[token_slot(position)]; }
@@ -168,12 +168,12 @@ Status MtpDrafter::load_head(WeightSource& source, int index) {
   Result<MtpWeights> weights = source.mtp(index, {});
   if (!weights) return forward_error(weights);
   Head head;
-  for (const auto& [from, to] :
-       {std::pair{&weights->embed_norm, &head.embed_norm}, std::pair{&weights->hidden_norm, &head.hidden_norm},
-        std::pair{&weights->input_norm, &head.input_norm},
-        std::pair{&weights->pre_mlp_norm, &head.pre_mlp_norm},
-        std::pair{&weights->final_norm, &head.final_norm},
-        std::pair{&weights->attention.sinks, &head.sinks}}) {
+  for (const auto& [from, to] : {std::pair{&weights->embed_norm, &head.embed_norm},
+                                 std::pair{&weights->hidden_norm, &head.hidden_norm},
+                                 std::pair{&weights->input_norm, &head.input_norm},
+                                 std::pair{&weights->pre_mlp_norm, &head.pre_mlp_norm},
+                                 std::pair{&weights->final_norm, &head.final_norm},
+                                 std::pair{&weights->attention.sinks, &head.sinks}}) {
     Result<Vector> packed = ops_.pack_vector(*from);
     if (!packed) return forward_error(packed);
     *to = std::move(*packed);
@@ -303,7 +303,8 @@ void MtpDrafter::run_head(int index, std::span<DraftRequest* const> requests) {
   const auto rows = static_cast<int>(ids_.size());
   target_.embed(token_ids_.upload(ops_, ids_), rows, embedded_.data());
   ops_.rms_norm(embedded_.data(), rows, head.embed_norm, eps, joined_.data(), 2 * hidden);
-  ops_.rms_norm(states_.data(), rows, head.hidden_norm, eps, act_at(ops_, joined_.data(), hidden), 2 * hidden);
+  ops_.rms_norm(states_.data(), rows, head.hidden_norm, eps, act_at(ops_, joined_.data(), hidden),
+                2 * hidden);
   ops_.linear(joined_.data(), rows, *head.eh_proj, all_hidden_.data(), Store::kOverwrite);
   ops_.rms_norm(all_hidden_.data(), rows, head.input_norm, eps, normed_.data(), hidden);
   ops_.linear(normed_.data(), rows, *head.qkv, all_qkv_.data());
@@ -319,7 +320,10 @@ void MtpDrafter::run_head(int index, std::span<DraftRequest* const> requests) {
   ops_.rms_norm(hidden_.data(), count, head.final_norm, eps, normed_.data(), hidden);
   target_.lm_head(normed_.data(), count, logits_.data());
   ops_.best_tokens(logits_.data(), static_cast<std::size_t>(config.vocab), count,
-                   options_.vocab > 0 ? options_.vocab : config.vocab, best_.data(), probabilities_.data());
+                   options_.vocab > 0 ? options_.vocab : config.vocab, best_ids_.reserve(ops_, best_.size()),
+                   shares_.reserve(ops_, best_.size()));
+  ops_.download(best_.data(), best_ids_.data(), best_.size() * sizeof(std::int32_t));
+  ops_.download(probabilities_.data(), shares_.data(), best_.size() * sizeof(float));
 
   for (std::size_t i = 0; i < requests.size(); ++i) {
     static_cast<State&>(*requests[i]->state).ran(index);

@@ -109,6 +109,8 @@ class MtpDrafter final : public Drafter {
   BackendArray<Act> normed_;        // [rows, hidden]
   BackendArray<Act> attended_;      // [requests, q_heads * v_dim]
   BackendArray<float> logits_;      // [requests, vocab]
+  BackendArray<std::int32_t> best_ids_;
+  BackendArray<float> shares_;
   std::vector<std::int32_t> best_;
   std::vector<float> probabilities_;
 };

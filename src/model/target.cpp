@@ -9,6 +9,10 @@
 namespace mimo {
 namespace {
 
+// Steps up to so many rows come again with the same shape; launching their operations one by one would cost more than
+// some of them take.
+constexpr std::size_t kRecordedRows = 256;
+
 // Packs a BF16 matrix as it is, or through FP8 when asked to.
 Result<std::unique_ptr<Matrix>> pack_bf16(Ops& ops, const WeightView& view, MatrixUse use, bool requantize) {
   if (!requantize || view.format != WeightFormat::kBF16) return ops.pack_matrix(view, use);
@@ -98,7 +102,8 @@ Result<TargetModel> TargetModel::load(WeightSource& source, Ops& ops, const Load
   model.lm_head_ = std::move(*head);
   model.final_norm_ = std::move(*norm);
   model.full_rows_ = ops.make_sequences({model.config_.full.rope_theta, model.config_.full.rotary_dims});
-  model.window_rows_ = ops.make_sequences({model.config_.window.rope_theta, model.config_.window.rotary_dims});
+  model.window_rows_ =
+      ops.make_sequences({model.config_.window.rope_theta, model.config_.window.rotary_dims});
   source.release_globals();
   report();
 
@@ -171,17 +176,62 @@ void TargetModel::tap(const TapRows& taps, int index, const float* state, std::s
   }
 }
 
-void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits) {
-  const auto rows = static_cast<int>(batch.tokens.size());
+void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits,
+                          std::span<std::int32_t> best) {
   const auto hidden = static_cast<std::size_t>(config_.hidden);
   const auto vocab = static_cast<std::size_t>(config_.vocab);
+  const std::size_t head_rows = batch.logit_rows.size() + batch.best_rows.size();
+  MIMO_CHECK(logits.size() >= batch.logit_rows.size() * vocab && best.size() >= batch.best_rows.size(),
+             "buffers for {} and {} rows", batch.logit_rows.size(), batch.best_rows.size());
   const std::size_t values = batch.tokens.size() * hidden;
-  float* state = hidden_.reserve(*ops_, values);
-  normed_.reserve(*ops_, std::max(values, batch.logit_rows.size() * hidden));
+  hidden_.reserve(*ops_, values);
+  normed_.reserve(*ops_, std::max(values, head_rows * hidden));
   full_rows_->set(batch.full);
   window_rows_->set(batch.window);
+  tokens_.upload(*ops_, batch.tokens);
+  // Only rows that are sampled pay for the head.
+  head_index_.reserve(*ops_, head_rows);
+  if (!batch.logit_rows.empty()) {
+    ops_->upload(head_index_.data(), batch.logit_rows.data(), batch.logit_rows.size_bytes());
+  }
+  if (!batch.best_rows.empty()) {
+    ops_->upload(head_index_.data() + batch.logit_rows.size(), batch.best_rows.data(),
+                 batch.best_rows.size_bytes());
+  }
+  head_rows_.reserve(*ops_, head_rows * hidden);
+  best_.reserve(*ops_, batch.best_rows.size());
+  const bool in_place = ops_->host_memory() && batch.best_rows.empty();
+  float* all_logits = in_place ? logits.data() : logits_.reserve(*ops_, head_rows * vocab);
 
-  ops_->embed(*embed_, tokens_.upload(*ops_, batch.tokens), rows, state);
+  key_ = {std::ssize(batch.tokens), std::ssize(batch.logit_rows), std::ssize(batch.best_rows),
+          batch.best_vocab,         batch.taps.row_begin,         batch.taps.rows};
+  key_.push_back(reinterpret_cast<std::intptr_t>(&kv));
+  key_.push_back(reinterpret_cast<std::intptr_t>(this));
+  key_.push_back(batch.taps.indices.empty() ? 0 : reinterpret_cast<std::intptr_t>(batch.taps.out.data()));
+  for (const int index : batch.taps.indices) key_.push_back(index);
+  full_rows_->add_key(key_);
+  window_rows_->add_key(key_);
+  const auto body = [&] {
+    run_layers(batch, kv);
+    if (head_rows > 0) run_head(batch, all_logits);
+  };
+  if (batch.tokens.size() <= kRecordedRows) {
+    ops_->run(key_, body);
+  } else {
+    body();
+  }
+
+  if (!in_place && !batch.logit_rows.empty()) {
+    ops_->download(logits.data(), all_logits, batch.logit_rows.size() * vocab * sizeof(float));
+  }
+  if (!batch.best_rows.empty()) ops_->download(best.data(), best_.data(), batch.best_rows.size_bytes());
+}
+
+void TargetModel::run_layers(const ForwardBatch& batch, ModelKv& kv) {
+  const auto rows = static_cast<int>(batch.tokens.size());
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  float* state = hidden_.data();
+  ops_->embed(*embed_, tokens_.data(), rows, state);
   tap(batch.taps, 0, state, batch.tokens.size());
   for (int i = 0; i < config_.layers; ++i) {
     attend(i, rows, kv);
@@ -191,28 +241,24 @@ void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<floa
 
   const auto& wanted_taps = batch.taps.indices;
   const int normed_tap = config_.layers + 1;
-  if (std::find(wanted_taps.begin(), wanted_taps.end(), normed_tap) != wanted_taps.end()) {
-    const auto first = static_cast<std::size_t>(batch.taps.row_begin) * hidden;
-    const int count = batch.taps.rows > 0 ? batch.taps.rows : rows - batch.taps.row_begin;
-    float* normed = normed_tap_.reserve(*ops_, values);
-    ops_->rms_norm(state + first, count, final_norm_, config_.norm_eps, normed + first);
-    tap(batch.taps, normed_tap, normed, batch.tokens.size());
-  }
-  if (batch.logit_rows.empty()) return;
-  const std::size_t wanted = batch.logit_rows.size();
-  MIMO_CHECK(logits.size() >= wanted * vocab, "logits buffer");
-  // Only rows that are sampled pay for the head.
-  float* sampled = head_rows_.reserve(*ops_, wanted * hidden);
-  ops_->gather_rows(sampled, state, hidden * sizeof(float), logit_rows_.upload(*ops_, batch.logit_rows),
-                    static_cast<int>(wanted));
-  ops_->rms_norm(sampled, static_cast<int>(wanted), final_norm_, config_.norm_eps, normed_.data(), hidden);
-  if (ops_->host_memory()) {
-    lm_head(normed_.data(), static_cast<int>(wanted), logits.data());
-    return;
-  }
-  float* out = logits_.reserve(*ops_, wanted * vocab);
-  lm_head(normed_.data(), static_cast<int>(wanted), out);
-  ops_->download(logits.data(), out, wanted * vocab * sizeof(float));
+  if (std::find(wanted_taps.begin(), wanted_taps.end(), normed_tap) == wanted_taps.end()) return;
+  const auto first = static_cast<std::size_t>(batch.taps.row_begin) * hidden;
+  const int count = batch.taps.rows > 0 ? batch.taps.rows : rows - batch.taps.row_begin;
+  float* normed = normed_tap_.reserve(*ops_, batch.tokens.size() * hidden);
+  ops_->rms_norm(state + first, count, final_norm_, config_.norm_eps, normed + first);
+  tap(batch.taps, normed_tap, normed, batch.tokens.size());
+}
+
+void TargetModel::run_head(const ForwardBatch& batch, float* logits) {
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const auto vocab = static_cast<std::size_t>(config_.vocab);
+  const auto rows = static_cast<int>(batch.logit_rows.size() + batch.best_rows.size());
+  ops_->gather_rows(head_rows_.data(), hidden_.data(), hidden * sizeof(float), head_index_.data(), rows);
+  ops_->rms_norm(head_rows_.data(), rows, final_norm_, config_.norm_eps, normed_.data(), hidden);
+  lm_head(normed_.data(), rows, logits);
+  if (batch.best_rows.empty()) return;
+  ops_->best_tokens(logits + batch.logit_rows.size() * vocab, vocab, static_cast<int>(batch.best_rows.size()),
+                    batch.best_vocab, best_.data(), nullptr);
 }
 
 // h += o_proj(attention(rmsnorm(h)))

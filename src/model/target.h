@@ -64,6 +64,9 @@ struct ForwardBatch {
   std::span<const SequenceRows> window;      // [sequences]
   std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
   TapRows taps = {};
+  // Rows of which only the best token is wanted, ascending, among ids below `best_vocab`.
+  std::span<const std::int32_t> best_rows = {};
+  int best_vocab = 0;
 };
 
 class TargetModel {
@@ -77,8 +80,10 @@ class TargetModel {
 
   const ModelConfig& config() const { return config_; }
 
-  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab], in the CPU's memory.
-  void forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits);
+  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab] and best [best_rows] (-1 where
+  // a logit is not finite), in the CPU's memory.
+  void forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits,
+               std::span<std::int32_t> best = {});
 
   // The embedding rows of `count` ids in [0, vocab); out [count, hidden]. Backend memory, as in lm_head.
   void embed(const std::int32_t* ids, int count, float* out) const;
@@ -103,6 +108,8 @@ class TargetModel {
     Vector router_bias;
   };
 
+  void run_layers(const ForwardBatch& batch, ModelKv& kv);
+  void run_head(const ForwardBatch& batch, float* logits);
   void tap(const TapRows& taps, int index, const float* state, std::size_t rows) const;
   Status load_layer(WeightSource& source, int index, const LoadOptions& options);
   void attend(int index, int rows, ModelKv& kv);
@@ -119,7 +126,7 @@ class TargetModel {
   std::unique_ptr<SequenceBatch> full_rows_;
   std::unique_ptr<SequenceBatch> window_rows_;
   BackendArray<std::int32_t> tokens_;
-  BackendArray<std::int32_t> logit_rows_;
+  BackendArray<std::int32_t> head_index_;
   BackendArray<float> hidden_;             // [rows, hidden] residual stream
   BackendArray<float> head_rows_;          // [logit rows, hidden]
   BackendArray<Act> normed_;               // [rows, hidden]
@@ -128,7 +135,9 @@ class TargetModel {
   BackendArray<Act> attended_;             // [rows, q_heads * v_dim]
   BackendArray<std::int32_t> expert_ids_;  // [rows, top_k]
   BackendArray<float> expert_weights_;     // [rows, top_k]
-  BackendArray<float> logits_;             // [logit rows, vocab]
+  BackendArray<float> logits_;             // [logit rows, vocab], then [best rows, vocab]
+  BackendArray<std::int32_t> best_;        // [best rows]
+  std::vector<std::int64_t> key_;
 };
 
 }  // namespace mimo

@@ -20,6 +20,7 @@ class HostSequences final : public SequenceBatch {
  public:
   explicit HostSequences(const RopeSpec& rope) : rope_(rope) {}
   void set(std::span<const SequenceRows> sequences) override;
+  void add_key(std::vector<std::int64_t>& /*key*/) const override {}
 
   std::span<const SequenceRows> sequences() const { return sequences_; }
   const RopeSpec& rope() const { return rope_; }

@@ -31,6 +31,8 @@ Result<Vector> Ops::pack_vector(std::span<const float> values) {
   return Vector(std::move(*memory), values.size());
 }
 
+void Ops::run(std::span<const std::int64_t> /*key*/, const std::function<void()>& body) { body(); }
+
 KeyRange visible_keys(const AttentionSpec& spec, const SequenceRows& sequence, int row) {
   const std::int64_t position = sequence.position + row;
   const bool causal = spec.mask == MaskKind::kCausal;

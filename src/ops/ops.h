@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -149,6 +150,8 @@ class SequenceBatch {
   virtual ~SequenceBatch() = default;
   // Rows of sequences follow each other from row 0 on. The page tables are read until the step is over.
   virtual void set(std::span<const SequenceRows> sequences) = 0;
+  // What of them the arguments of operations depend on, for the key of Ops::run.
+  virtual void add_key(std::vector<std::int64_t>& key) const = 0;
 };
 
 // Which keys at or after its own position a row sees.
@@ -169,8 +172,8 @@ struct AttentionSpec {
   int kv_heads = 0;
   int qk_dim = 0;
   int v_dim = 0;
-  int window = 0;                // keys a query sees, itself included; 0: all earlier ones
-  float scale = 0;               // multiplies q.k: qk_dim^-1/2
+  int window = 0;                 // keys a query sees, itself included; 0: all earlier ones
+  float scale = 0;                // multiplies q.k: qk_dim^-1/2
   const Vector* sinks = nullptr;  // [q_heads] or null; joins the softmax as a logit without a value, unscaled
   MaskKind mask = MaskKind::kCausal;
   WindowStart window_start = WindowStart::kRow;
@@ -188,7 +191,7 @@ struct RouteSpec {
   int experts = 0;
   int top_k = 0;
   const Vector* bias = nullptr;  // [experts] or null, fp32
-  bool normalize = true;        // weights divided by (sum + 1e-20)
+  bool normalize = true;         // weights divided by (sum + 1e-20)
   float scale = 1.0f;
 };
 
@@ -209,7 +212,7 @@ class Ops {
   // Memory. allocate() fails where there is not enough; what it returns holds anything.
   virtual Result<std::unique_ptr<Buffer>> allocate(std::size_t bytes) = 0;
   virtual std::size_t act_bytes() const = 0;
-  virtual bool host_memory() const = 0;  // its memory is the CPU's own
+  virtual bool host_memory() const = 0;           // its memory is the CPU's own
   virtual std::uint64_t free_memory() const = 0;  // bytes that can be allocated now; 0: not known
   // `from` and `to` are the CPU's memory; both calls return when the copy is done.
   virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
@@ -275,10 +278,15 @@ class Ops {
   virtual void mlp(const Act* x, int rows, const MlpBank& bank, float* y) = 0;
 
   // The best of the first `count` logits of every row (rows `row_width` floats apart), the lowest id on ties,
-  // and its softmax probability among them; a row with a logit that is not finite gets the probability NaN. Waits:
-  // ids and probabilities [rows] are the CPU's memory.
+  // and, unless that is null, its softmax probability among them; a row with a logit that is not finite gets the id
+  // -1 and the probability NaN.
   virtual void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
                            float* probabilities) = 0;
+
+  // Runs `body`, which only calls operations, with the same arguments whenever the key is the same: what differs from
+  // one time to the next lies in memory that was uploaded before (tokens, indices, SequenceBatch). A backend may
+  // record it and replay the record; the key must hold every number and address that the arguments depend on.
+  virtual void run(std::span<const std::int64_t> key, const std::function<void()>& body);
 };
 
 }  // namespace mimo

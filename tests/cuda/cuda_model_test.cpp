@@ -10,7 +10,9 @@ namespace {
 
 // Logits of the golden prompt, prefilled in chunks.
 double golden_error(const char* name, bool exact, KvDType kv, int chunk, int page_size) {
-  const Golden golden = std::move(*load_golden(golden_directory(name)));
+  const Result<Golden> loaded = load_golden(golden_directory(name));
+  if (!loaded) throw std::runtime_error(loaded.error().message);
+  const Golden& golden = *loaded;
   ModelDriver driver(golden_directory(name), make_cuda(exact), {.kv = kv, .page_size = page_size});
   const int sequence = driver.add_sequence();
   std::vector<float> logits;

@@ -59,7 +59,8 @@ TEST_P(CudaOpsTest, Linear) {
 // The scale grid begins anew in every chunk of a fused projection.
 TEST_P(CudaOpsTest, LinearOfFusedChunks) {
   for (const StoredMatrix::Fused& fused :
-       {StoredMatrix::Fused{4, 256, 48, 32}, StoredMatrix::Fused{2, 384, 192, 128}, StoredMatrix::Fused{3, 100, 20, 12}}) {
+       {StoredMatrix::Fused{4, 256, 48, 32}, StoredMatrix::Fused{2, 384, 192, 128},
+        StoredMatrix::Fused{3, 100, 20, 12}}) {
     const StoredMatrix stored = fused_fp8_matrix(random_, fused, 384);
     const auto matrix = unwrapped(ops().pack_matrix(stored.view(), MatrixUse::kProjection));
     const auto oracle = unwrapped(reference_ops().pack_matrix(stored.view(), MatrixUse::kProjection));
@@ -109,8 +110,8 @@ TEST_P(CudaOpsTest, Norms) {
 
 TEST_P(CudaOpsTest, BestTokens) {
   std::vector<float> logits = normal_values(random_, 6 * 2000, 3.0f);
-  logits[1200] = logits[700] = 50.0f;           // row 0: the lower id
-  logits[2 * 2000 + 999] = 60.0f;               // behind `count`
+  logits[1200] = logits[700] = 50.0f;  // row 0: the lower id
+  logits[2 * 2000 + 999] = 60.0f;      // behind `count`
   logits[3 * 2000 + 17] = NAN;
   logits[4 * 2000 + 17] = INFINITY;
   logits[5 * 2000 + 17] = -INFINITY;
@@ -122,7 +123,9 @@ TEST_P(CudaOpsTest, BestTokens) {
     EXPECT_EQ(ids, expected_ids) << count;
     for (std::size_t r = 0; r < 6; ++r) {
       EXPECT_EQ(std::isnan(p[r]), std::isnan(expected_p[r])) << r;
-      if (!std::isnan(p[r])) EXPECT_NEAR(p[r], expected_p[r], 1e-5) << r;
+      if (!std::isnan(p[r])) {
+        EXPECT_NEAR(p[r], expected_p[r], 1e-5) << r;
+      }
     }
   }
 }
@@ -154,7 +157,8 @@ TEST_P(CudaOpsTest, Attention) {
     const bool drafter = uniform_int(random_, 0, 2) == 0;
     AttentionCase c;
     c.kv_heads = uniform_int(random_, 1, 3);
-    c.q_heads = c.kv_heads * std::vector<int>{1, 4, 8, 16}[static_cast<std::size_t>(uniform_int(random_, 0, 3))];
+    c.q_heads =
+        c.kv_heads * std::vector<int>{1, 4, 8, 16}[static_cast<std::size_t>(uniform_int(random_, 0, 3))];
     c.qk_dim = drafter ? 128 : 192;
     c.window = uniform_int(random_, 0, 1) == 0 ? 0 : uniform_int(random_, 1, 140);
     c.sinks = uniform_int(random_, 0, 1) == 1;
@@ -175,7 +179,8 @@ TEST_P(CudaOpsTest, Attention) {
     const std::vector<float> expected = FilledCache(reference_ops(), data).attend();
     // FP8 scales are computed from the same values; a quotient may round to the neighbouring code.
     const double bound = c.dtype == KvDType::kFp8 ? std::max(act_bound(), 5e-4) : act_bound();
-    EXPECT_LT(relative_error(got, expected), bound) << round << " window " << c.window << " page " << c.page_size;
+    EXPECT_LT(relative_error(got, expected), bound)
+        << round << " window " << c.window << " page " << c.page_size;
   }
 }
 
@@ -223,7 +228,8 @@ TEST_P(CudaOpsTest, ExpertsAndMlp) {
     std::vector<WeightView> views;
     for (const StoredMatrix& matrix : stored) views.push_back(matrix.view());
     std::vector<MlpViews> experts;
-    for (std::size_t e = 0; e < 5; ++e) experts.push_back({&views[3 * e], &views[3 * e + 1], &views[3 * e + 2]});
+    for (std::size_t e = 0; e < 5; ++e)
+      experts.push_back({&views[3 * e], &views[3 * e + 1], &views[3 * e + 2]});
     for (const int count : {5, 1}) {
       const std::span<const MlpViews> some(experts.data(), static_cast<std::size_t>(count));
       const auto bank = unwrapped(ops().pack_mlps(some));
@@ -244,7 +250,8 @@ TEST_P(CudaOpsTest, ExpertsAndMlp) {
             for (int k = 0; k < 3; ++k) weights.push_back(uniform(random_, 0.1f, 1.0f));
           }
           calls().experts(x.data(), rows, kHidden, *bank, 3, ids.data(), weights.data(), got.data());
-          reference().experts(x.data(), rows, kHidden, *oracle, 3, ids.data(), weights.data(), expected.data());
+          reference().experts(x.data(), rows, kHidden, *oracle, 3, ids.data(), weights.data(),
+                              expected.data());
         }
         // The inner product is rounded to an activation; a dense one's gate and up are too.
         EXPECT_LT(relative_error(got, expected), 2 * act_bound()) << static_cast<int>(format) << " " << rows;
@@ -254,7 +261,7 @@ TEST_P(CudaOpsTest, ExpertsAndMlp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, CudaOpsTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Exact" : "Bf16"; });
+                         [](const auto& one) { return one.param ? "Exact" : "Bf16"; });
 
 // A page that is copied out and back into another place gives the same attention.
 TEST(CudaKv, PagesMoveThroughTheHost) {

@@ -123,7 +123,8 @@ class FilledCache {
       rows.erase(rows.begin(),
                  rows.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(unseen) * data.width()));
       const SequenceRows all{0, length - unseen, unseen, tables[s]};
-      HostCalls(ops).rope_and_store_kv(rows.data(), data.width(), {&all, 1}, data.spec(), {}, c.value_scale, *kv);
+      HostCalls(ops).rope_and_store_kv(rows.data(), data.width(), {&all, 1}, data.spec(), {}, c.value_scale,
+                                       *kv);
     }
     // Pages that no query row can see are gone.
     for (std::size_t s = 0; s < c.spans.size(); ++s) {

@@ -155,8 +155,7 @@ TEST(Rope, RotatesQueriesAndKeysAtAllPositions) {
   const std::unique_ptr<Ops> reference = make_reference_ops();
   std::vector<Ops*> backends = {reference.get()};
   for (const Backend& backend : cpu_backends()) backends.push_back(backend.ops);
-  const AttentionSpec spec{
-      .q_heads = 3, .kv_heads = 1, .qk_dim = 192, .v_dim = 128, .scale = 1.0f};
+  const AttentionSpec spec{.q_heads = 3, .kv_heads = 1, .qk_dim = 192, .v_dim = 128, .scale = 1.0f};
   const std::size_t width = 4 * 192 + 128;
   for (const float theta : {1e4f, 1e7f}) {
     for (const int dims : {64, 40}) {

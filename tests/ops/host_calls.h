@@ -1,6 +1,7 @@
 // Operations of any backend on arrays of the CPU's memory.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <span>
 #include <stdexcept>
@@ -70,7 +71,8 @@ class HostCalls {
   }
 
   void attention(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
-                 const AttentionSpec& spec, std::span<const float> sinks, const KvStore& kv, float* out) const {
+                 const AttentionSpec& spec, std::span<const float> sinks, const KvStore& kv,
+                 float* out) const {
     const Vector packed = vector(sinks);
     AttentionSpec with_sinks = spec;
     if (!sinks.empty()) with_sinks.sinks = &packed;
@@ -96,7 +98,8 @@ class HostCalls {
     BackendArray<std::int32_t> chosen;
     BackendArray<float> shares;
     act(x, static_cast<std::size_t>(rows) * static_cast<std::size_t>(router.cols()), input);
-    ops_.route(input.data(), rows, router, with_bias, chosen.reserve(ops_, count), shares.reserve(ops_, count));
+    ops_.route(input.data(), rows, router, with_bias, chosen.reserve(ops_, count),
+               shares.reserve(ops_, count));
     ops_.download(ids, chosen.data(), count * sizeof(std::int32_t));
     ops_.download(weights, shares.data(), count * sizeof(float));
   }
@@ -130,8 +133,21 @@ class HostCalls {
   void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
                    float* probabilities) const {
     BackendArray<float> data;
-    data.upload(ops_, {logits, static_cast<std::size_t>(rows - 1) * row_width + static_cast<std::size_t>(count)});
-    ops_.best_tokens(data.data(), row_width, rows, count, ids, probabilities);
+    data.upload(ops_,
+                {logits, static_cast<std::size_t>(rows - 1) * row_width + static_cast<std::size_t>(count)});
+    const auto n = static_cast<std::size_t>(rows);
+    BackendArray<std::int32_t> best;
+    BackendArray<float> shares;
+    ops_.best_tokens(data.data(), row_width, rows, count, best.reserve(ops_, n), shares.reserve(ops_, n));
+    ops_.download(ids, best.data(), n * sizeof(std::int32_t));
+    ops_.download(probabilities, shares.data(), n * sizeof(float));
+    // Without probabilities the choice is the same.
+    BackendArray<std::int32_t> again;
+    std::vector<std::int32_t> same(n);
+    ops_.best_tokens(data.data(), row_width, rows, count, again.reserve(ops_, n), nullptr);
+    ops_.download(same.data(), again.data(), n * sizeof(std::int32_t));
+    if (!std::equal(same.begin(), same.end(), ids))
+      throw std::runtime_error("best_tokens without probabilities");
   }
 
  private:

@@ -186,8 +186,8 @@ struct Batch {
   std::vector<float> run(Ops& ops, const MlpBank& bank, int first, int count) const {
     const auto hidden = static_cast<std::int64_t>(x.size()) / rows;
     std::vector<float> y(before.begin() + first * hidden, before.begin() + (first + count) * hidden);
-    HostCalls(ops).experts(x.data() + first * hidden, count, static_cast<std::size_t>(hidden), bank, top_k, ids.data() + first * top_k,
-                weights.data() + first * top_k, y.data());
+    HostCalls(ops).experts(x.data() + first * hidden, count, static_cast<std::size_t>(hidden), bank, top_k,
+                           ids.data() + first * top_k, weights.data() + first * top_k, y.data());
     return y;
   }
 };
@@ -374,12 +374,14 @@ TEST(Mlp, DenseEqualsOneExpertOfWeightOne) {
       for (const Backend& backend : cpu_backends()) {
         const std::unique_ptr<MlpBank> bank = layer.pack(*backend.ops);
         std::vector<float> y = batch.before;
-        HostCalls(*backend.ops).mlp(batch.x.data(), rows, static_cast<std::size_t>(shape.hidden), *bank, y.data());
+        HostCalls(*backend.ops)
+            .mlp(batch.x.data(), rows, static_cast<std::size_t>(shape.hidden), *bank, y.data());
         ASSERT_EQ(y, batch.run(*backend.ops, *bank));
         EXPECT_LE(worst_ratio(layer, batch, y, checked, backend.precision), 1.0);
         const std::vector<float> x_last(batch.x.end() - shape.hidden, batch.x.end());
         std::vector<float> y_last(batch.before.end() - shape.hidden, batch.before.end());
-        HostCalls(*backend.ops).mlp(x_last.data(), 1, static_cast<std::size_t>(shape.hidden), *bank, y_last.data());
+        HostCalls(*backend.ops)
+            .mlp(x_last.data(), 1, static_cast<std::size_t>(shape.hidden), *bank, y_last.data());
         ASSERT_EQ(std::memcmp(y_last.data(), y.data() + (rows - 1) * shape.hidden, y_last.size() * 4), 0);
       }
     }

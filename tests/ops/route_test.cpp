@@ -22,8 +22,7 @@ struct Choice {
 };
 
 // spec model 2.8 in double.
-Choice exact_choice(const std::vector<double>& logits, const RouteSpec& spec,
-                    std::span<const float> bias) {
+Choice exact_choice(const std::vector<double>& logits, const RouteSpec& spec, std::span<const float> bias) {
   const std::size_t experts = logits.size();
   std::vector<double> score(experts);
   std::vector<double> biased(experts);
@@ -146,7 +145,8 @@ TEST(Route, OptionsTable) {
         for (int top_k = 1; top_k <= 10; ++top_k) {
           for (int option = 0; option < 8; ++option) {
             RouteSpec spec{.experts = experts, .top_k = top_k};
-            const std::span<const float> used = (option & 1) != 0 ? std::span<const float>(bias) : std::span<const float>();
+            const std::span<const float> used =
+                (option & 1) != 0 ? std::span<const float>(bias) : std::span<const float>();
             spec.normalize = (option & 2) != 0;
             spec.scale = (option & 4) != 0 ? 2.5f : 1.0f;
             std::vector<std::int32_t> ids(kRows * static_cast<std::size_t>(top_k));
@@ -154,7 +154,8 @@ TEST(Route, OptionsTable) {
             HostCalls(*ops).route(x.data(), kRows, *matrix, spec, used, ids.data(), weights.data());
             for (std::size_t r = 0; r < kRows; ++r) {
               const Choice exact = exact_choice(
-                  logits_of(dense, x.data() + r * kHidden, static_cast<std::size_t>(experts), kHidden), spec, used);
+                  logits_of(dense, x.data() + r * kHidden, static_cast<std::size_t>(experts), kHidden), spec,
+                  used);
               if (exact.gap < 2e-6 && top_k < experts) continue;
               for (std::size_t k = 0; k < static_cast<std::size_t>(top_k); ++k) {
                 const std::size_t at = r * static_cast<std::size_t>(top_k) + k;
@@ -198,8 +199,7 @@ TEST(ChooseExperts, NonFiniteScoresNeverWin) {
   std::vector<float> bias(6, 0.0f);
   bias[0] = INFINITY;
   bias[2] = std::nanf("");
-  choose_experts({logits.data(), 6}, {.experts = 6, .top_k = 2}, bias, {ids.data(), 2},
-                 {weights.data(), 2});
+  choose_experts({logits.data(), 6}, {.experts = 6, .top_k = 2}, bias, {ids.data(), 2}, {weights.data(), 2});
   EXPECT_EQ(ids[0], 3);
   EXPECT_EQ(ids[1], 5);
   // Infinite logits have scores of 0 and 1.
@@ -237,7 +237,8 @@ TEST(Route, BitsDoNotDependOnTheBatch) {
         for (int row = 0; row + count <= kRows; row += 17) {
           std::vector<std::int32_t> part_ids(static_cast<std::size_t>(count) * 8);
           std::vector<float> part_weights(part_ids.size());
-          HostCalls(*backend.ops).route(x.data() + row * 96, count, *matrix, spec, bias, part_ids.data(), part_weights.data());
+          HostCalls(*backend.ops)
+              .route(x.data() + row * 96, count, *matrix, spec, bias, part_ids.data(), part_weights.data());
           ASSERT_EQ(std::memcmp(part_ids.data(), ids.data() + row * 8, part_ids.size() * 4), 0);
           ASSERT_EQ(std::memcmp(part_weights.data(), weights.data() + row * 8, part_weights.size() * 4), 0);
         }

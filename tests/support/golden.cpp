@@ -1,7 +1,6 @@
 #include "support/golden.h"
 
 #include <cstdlib>
-
 #include <cstring>
 
 #include "checkpoint/safetensors.h"

@@ -173,7 +173,7 @@ class CpuOps final : public HostOps {
                    float* probabilities) override {
     pool_.for_each(rows, 1, [&](std::int64_t r, int) {
       kernels_.best_token(logits + static_cast<std::size_t>(r) * row_width, count, ids + r,
-                          probabilities + r);
+                          probabilities == nullptr ? nullptr : probabilities + r);
     });
   }
 

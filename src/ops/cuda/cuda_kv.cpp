@@ -63,8 +63,8 @@ void CudaKv::read_page(std::int32_t page, std::span<std::byte> out) const {
   check_page(page, out.size());
   device_.use();
   for (const Part& part : parts_) {
-    MIMO_CUDA(
-        cudaMemcpyAsync(out.data(), part.at(page), part.page_bytes, cudaMemcpyDeviceToHost, device_.stream()));
+    MIMO_CUDA(cudaMemcpyAsync(out.data(), part.at(page), part.page_bytes, cudaMemcpyDeviceToHost,
+                              device_.stream()));
     out = out.subspan(part.page_bytes);
   }
   device_.wait();

@@ -79,16 +79,17 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::stack(std::span<const WeightView
   begin_linear_pack(weight, device.stream());
   const std::size_t row_bytes = weight_row_bytes(views.front()->format, weight.cols);
   const auto most = std::max<std::int64_t>(1, static_cast<std::int64_t>(kPortionBytes / row_bytes));
-  Result<std::unique_ptr<Buffer>> portion = device.allocate(
-      row_bytes * static_cast<std::size_t>(std::min<std::int64_t>(most, weight.rows)));
+  Result<std::unique_ptr<Buffer>> portion =
+      device.allocate(row_bytes * static_cast<std::size_t>(std::min<std::int64_t>(most, weight.rows)));
   if (!portion) return tl::unexpected(portion.error().within(views.front()->name));
   row = 0;
   for (const WeightView* view : views) {
     for (const WeightSegment& segment : view->segments) {
       for (std::int64_t done = 0; done < segment.rows;) {
         const std::int64_t count = std::min(segment.rows - done, most);
-        device.upload_rows((*portion)->data(), segment.data + static_cast<std::size_t>(done) * segment.row_stride,
-                           row_bytes, segment.row_stride, static_cast<std::size_t>(count));
+        device.upload_rows((*portion)->data(),
+                           segment.data + static_cast<std::size_t>(done) * segment.row_stride, row_bytes,
+                           segment.row_stride, static_cast<std::size_t>(count));
         pack_linear_rows(weight, row + static_cast<int>(done), static_cast<int>(count), (*portion)->data(),
                          row_bytes, device.stream());
         done += count;
@@ -100,9 +101,9 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::stack(std::span<const WeightView
         device.upload_rows((*scales)->data(),
                            segment.scales_f32 + static_cast<std::size_t>(grid.first) * segment.scale_stride,
                            grid.width * sizeof(float), segment.scale_stride * sizeof(float), grid.rows);
-        pack_linear_scales(weight, row, static_cast<int>(segment.rows), static_cast<float*>((*scales)->data()),
-                           static_cast<int>(segment.grid_row - grid.first * kFp8Block), grid.width,
-                           device.stream());
+        pack_linear_scales(
+            weight, row, static_cast<int>(segment.rows), static_cast<float*>((*scales)->data()),
+            static_cast<int>(segment.grid_row - grid.first * kFp8Block), grid.width, device.stream());
         device.wait();  // before the scales go
       }
       row += static_cast<int>(segment.rows);
@@ -178,7 +179,8 @@ Status CudaMlpBank::pack_part(std::span<const MlpViews> experts, int part, Devic
   for (std::size_t e = 0; e < experts.size(); ++e) {
     const WeightView& view = view_of(experts[e]);
     if (view.format != first.format || view.rows != first.rows || view.cols != first.cols) {
-      return fail(ErrorCode::kUnsupported, "{}: format or shape differs from that of {}", view.name, first.name);
+      return fail(ErrorCode::kUnsupported, "{}: format or shape differs from that of {}", view.name,
+                  first.name);
     }
     auto* to = static_cast<std::byte*>((*data)->data()) + e * rows * row_bytes;
     auto* scales_to = static_cast<std::byte*>((*scales)->data()) + e * scale_bytes;
@@ -193,8 +195,8 @@ Status CudaMlpBank::pack_part(std::span<const MlpViews> experts, int part, Devic
       } else if (stored.format == MlpFormat::kFp8) {
         const Grid grid = grid_of(segment, first.cols);
         if (view.segments.size() != 1 || segment.grid_row % kFp8Block != 0) {
-          return fail(ErrorCode::kUnsupported, "{}: the CUDA backend takes experts whose scale grid begins with them",
-                      view.name);
+          return fail(ErrorCode::kUnsupported,
+                      "{}: the CUDA backend takes experts whose scale grid begins with them", view.name);
         }
         device.upload_rows(scales_to,
                            segment.scales_f32 + static_cast<std::size_t>(grid.first) * segment.scale_stride,

@@ -44,7 +44,9 @@ class CudaMlpBank final : public MlpBank {
   // Null unless it is one dense MLP: gate above up, and down.
   const CudaMatrix* gate_up() const { return gate_up_.get(); }
   const CudaMatrix* down() const { return down_.get(); }
-  const MlpWeights& stored(int part) const { return stored_[static_cast<std::size_t>(part)]; }  // gate, up, down
+  const MlpWeights& stored(int part) const {
+    return stored_[static_cast<std::size_t>(part)];
+  }  // gate, up, down
 
  private:
   Status pack_dense(const MlpViews& views, Device& device);

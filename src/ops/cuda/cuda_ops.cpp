@@ -9,6 +9,7 @@
 #include "ops/cuda/cuda_matrix.h"
 #include "ops/cuda/cuda_sequences.h"
 #include "ops/cuda/device.h"
+#include "ops/cuda/graphs.h"
 #include "ops/cuda/kernels/attention_plain.h"
 #include "ops/cuda/kernels/elementwise.h"
 #include "ops/cuda/kernels/linear_plain.h"
@@ -36,19 +37,21 @@ class CudaRouter final : public Matrix {
   bool bf16_;
 };
 
-const LinearWeight& weight_of(const Matrix& matrix) { return dynamic_cast<const CudaMatrix&>(matrix).weight(); }
+const LinearWeight& weight_of(const Matrix& matrix) {
+  return dynamic_cast<const CudaMatrix&>(matrix).weight();
+}
 
 class CudaOps final : public Ops {
  public:
   CudaOps(std::unique_ptr<Device> device, const CudaOptions& options)
-      : device_(std::move(device)), act_(options.exact ? ActType::kF32 : ActType::kBF16) {}
+      : device_(std::move(device)), graphs_(*device_), act_(options.exact ? ActType::kF32 : ActType::kBF16) {}
 
   const char* name() const override { return "cuda"; }
 
   std::vector<std::string> describe() const override {
     const DeviceInfo& info = device_->info();
-    return {fmt::format("device: cuda:{} {}, compute capability {}.{}, {} multiprocessors, {:.1f} GB", info.index,
-                        info.name, info.major, info.minor, info.multiprocessors,
+    return {fmt::format("device: cuda:{} {}, compute capability {}.{}, {} multiprocessors, {:.1f} GB",
+                        info.index, info.name, info.major, info.minor, info.multiprocessors,
                         static_cast<double>(info.total_bytes) / 1e9),
             fmt::format("activations: {}", act_ == ActType::kF32 ? "fp32" : "BF16")};
   }
@@ -74,11 +77,12 @@ class CudaOps final : public Ops {
     device_->use();
     device_->download(to, from, bytes);
   }
-  void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride, std::size_t bytes,
-                 std::size_t count) override {
+  void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
+                 std::size_t bytes, std::size_t count) override {
     if (bytes == 0 || count == 0) return;
     device_->use();
-    MIMO_CUDA(cudaMemcpy2DAsync(to, to_stride, from, from_stride, bytes, count, cudaMemcpyDeviceToDevice, stream()));
+    MIMO_CUDA(cudaMemcpy2DAsync(to, to_stride, from, from_stride, bytes, count, cudaMemcpyDeviceToDevice,
+                                stream()));
   }
   void gather_rows(void* to, const void* from, std::size_t bytes, const std::int32_t* index,
                    int count) override {
@@ -107,19 +111,25 @@ class CudaOps final : public Ops {
     return CudaKv::make(spec, *device_);
   }
 
+  void run(std::span<const std::int64_t> key, const std::function<void()>& body) override {
+    device_->use();
+    graphs_.run(key, body);
+  }
+
   void embed(const Matrix& table, const std::int32_t* ids, int count, float* out) override {
     device_->use();
     embed_rows(weight_of(table), ids, count, out, stream());
   }
   void rms_norm(const float* x, int rows, const Vector& weight, float eps, float* out) override {
     device_->use();
-    cuda::rms_norm(x, rows, static_cast<int>(weight.size()), weight.data(), eps, out, ActType::kF32, weight.size(),
-                   stream());
+    cuda::rms_norm(x, rows, static_cast<int>(weight.size()), weight.data(), eps, out, ActType::kF32,
+                   weight.size(), stream());
   }
   void rms_norm(const float* x, int rows, const Vector& weight, float eps, Act* out,
                 std::size_t out_width) override {
     device_->use();
-    cuda::rms_norm(x, rows, static_cast<int>(weight.size()), weight.data(), eps, out, act_, out_width, stream());
+    cuda::rms_norm(x, rows, static_cast<int>(weight.size()), weight.data(), eps, out, act_, out_width,
+                   stream());
   }
   void rms_norm_heads(Act* x, std::size_t row_width, int rows, int heads, const Vector& weight,
                       float eps) override {
@@ -218,12 +228,7 @@ class CudaOps final : public Ops {
   void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
                    float* probabilities) override {
     device_->use();
-    const auto n = static_cast<std::size_t>(rows);
-    std::int32_t* best = best_.reserve(*this, n);
-    float* shares = shares_.reserve(*this, n);
-    cuda::best_tokens(logits, row_width, rows, count, best, shares, stream());
-    device_->download(ids, best, n * sizeof(std::int32_t));
-    device_->download(probabilities, shares, n * sizeof(float));
+    cuda::best_tokens(logits, row_width, rows, count, ids, probabilities, stream());
   }
 
  private:
@@ -262,17 +267,17 @@ class CudaOps final : public Ops {
     args.up = bank.stored(1);
     args.down = bank.stored(2);
     args.y = y;
-    args.workspace = workspace_.reserve(*this, plain_experts_workspace(rows, top_k, bank.inter()) / sizeof(float));
+    args.workspace =
+        workspace_.reserve(*this, plain_experts_workspace(rows, top_k, bank.inter()) / sizeof(float));
     MIMO_CUDA(launch_plain_experts(args, stream()));
   }
 
   std::unique_ptr<Device> device_;
+  Graphs graphs_;
   ActType act_;
   BackendArray<Act> gate_up_;
   BackendArray<Act> product_;
   BackendArray<float> workspace_;
-  BackendArray<std::int32_t> best_;
-  BackendArray<float> shares_;
 };
 
 Result<std::unique_ptr<Matrix>> CudaOps::pack_router(const WeightView& view) {
@@ -293,7 +298,8 @@ Result<std::unique_ptr<Matrix>> CudaOps::pack_router(const WeightView& view) {
     device_->upload_rows(to, segment.data, row_bytes, segment.row_stride, rows);
     to += rows * row_bytes;
   }
-  return std::make_unique<CudaRouter>(std::move(*data), view.rows, view.cols, view.format == WeightFormat::kBF16);
+  return std::make_unique<CudaRouter>(std::move(*data), view.rows, view.cols,
+                                      view.format == WeightFormat::kBF16);
 }
 
 }  // namespace
@@ -304,8 +310,9 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(const CudaOptions& options) {
   if (!device) return forward_error(device);
   const cuda::DeviceInfo& info = (*device)->info();
   if (info.major < 8) {
-    return fail(ErrorCode::kUnsupported, "--device cuda:{}: {} has compute capability {}.{}, expected 8.0 or later",
-                options.device, info.name, info.major, info.minor);
+    return fail(ErrorCode::kUnsupported,
+                "--device cuda:{}: {} has compute capability {}.{}, expected 8.0 or later", options.device,
+                info.name, info.major, info.minor);
   }
   return std::make_unique<cuda::CudaOps>(std::move(*device), options);
 }

@@ -1,6 +1,7 @@
 #include "ops/cuda/cuda_sequences.h"
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 
 #include "ops/rotation.h"
@@ -25,6 +26,9 @@ void CudaSequences::set(std::span<const SequenceRows> sequences) {
     view.max_rows = std::max(view.max_rows, sequence.rows);
     view.max_keys = std::max(view.max_keys, static_cast<int>(sequence.position) + sequence.rows);
   }
+  // Rounded up, so that a step like the last one has the arguments of the last one.
+  stride = std::bit_ceil(std::max<std::size_t>(stride, 8));
+  view.max_keys = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(view.max_keys, 256))));
   staged_.assign(4 * count + rows + count * stride, -1);
   std::int32_t* at = staged_.data();
   for (std::size_t s = 0; s < count; ++s) {
@@ -48,6 +52,13 @@ void CudaSequences::set(std::span<const SequenceRows> sequences) {
   view.sequences = static_cast<int>(count);
   view.total_rows = static_cast<int>(rows);
   view_ = view;
+}
+
+void CudaSequences::add_key(std::vector<std::int64_t>& key) const {
+  for (const int value :
+       {view_.sequences, view_.total_rows, view_.max_rows, view_.max_keys, view_.page_stride}) {
+    key.push_back(value);
+  }
 }
 
 const CudaSequences& cuda_sequences(const SequenceBatch& batch) {

@@ -16,6 +16,7 @@ class CudaSequences final : public SequenceBatch {
   // `ops` works on `device`; both must outlive it.
   CudaSequences(Ops& ops, const RopeSpec& rope);
   void set(std::span<const SequenceRows> sequences) override;
+  void add_key(std::vector<std::int64_t>& key) const override;
 
   const SequenceView& view() const { return view_; }
   const float* inverse_frequencies() const { return frequencies_.data(); }

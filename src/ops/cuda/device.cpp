@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ops/cuda/cuda_check.h"
 
@@ -15,11 +16,15 @@ constexpr std::size_t kLeastBytes = 256;
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
+DeviceMemory::DeviceMemory(std::size_t bytes, std::shared_ptr<std::atomic<std::uint64_t>> freed)
+    : bytes_(bytes), freed_(std::move(freed)) {
   MIMO_CUDA(cudaMalloc(&data_, std::max(bytes, kLeastBytes)));
 }
 
-DeviceMemory::~DeviceMemory() { (void)cudaFree(data_); }
+DeviceMemory::~DeviceMemory() {
+  ++*freed_;
+  (void)cudaFree(data_);
+}
 
 PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
   MIMO_CUDA(cudaHostAlloc(&data_, std::max(bytes, kLeastBytes), cudaHostAllocDefault));
@@ -73,7 +78,7 @@ void Device::use() const { MIMO_CUDA(cudaSetDevice(info_.index)); }
 
 Result<std::unique_ptr<Buffer>> Device::allocate(std::size_t bytes) {
   try {
-    return std::make_unique<DeviceMemory>(bytes);
+    return std::make_unique<DeviceMemory>(bytes, freed_);
   } catch (const CudaError& error) {
     if (error.code() != cudaErrorMemoryAllocation) throw;
     (void)cudaGetLastError();  // not sticky
@@ -102,7 +107,8 @@ std::byte* Device::stage(std::size_t bytes) {
 
 void Device::upload(void* to, const void* from, std::size_t bytes) { upload_rows(to, from, bytes, bytes, 1); }
 
-void Device::upload_rows(void* to, const void* from, std::size_t bytes, std::size_t stride, std::size_t rows) {
+void Device::upload_rows(void* to, const void* from, std::size_t bytes, std::size_t stride,
+                         std::size_t rows) {
   auto* target = static_cast<std::byte*>(to);
   const auto* source = static_cast<const std::byte*>(from);
   const auto send = [&](const std::byte* staged, std::size_t count) {
@@ -118,7 +124,8 @@ void Device::upload_rows(void* to, const void* from, std::size_t bytes, std::siz
     for (std::size_t row = 0; row < rows;) {
       const std::size_t count = std::min(rows - row, most);
       std::byte* staged = stage(count * bytes);
-      for (std::size_t i = 0; i < count; ++i) std::memcpy(staged + i * bytes, source + (row + i) * stride, bytes);
+      for (std::size_t i = 0; i < count; ++i)
+        std::memcpy(staged + i * bytes, source + (row + i) * stride, bytes);
       send(staged, count * bytes);
       row += count;
     }

@@ -3,7 +3,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,7 +28,8 @@ struct DeviceInfo {
 // Memory of the device; its address is `data()`.
 class DeviceMemory final : public Buffer {
  public:
-  explicit DeviceMemory(std::size_t bytes);  // throws CudaError
+  // Throws CudaError. `freed` counts the buffers of the device that are gone.
+  DeviceMemory(std::size_t bytes, std::shared_ptr<std::atomic<std::uint64_t>> freed);
   ~DeviceMemory() override;
   void* data() const override { return data_; }
   std::size_t bytes() const override { return bytes_; }
@@ -34,6 +37,7 @@ class DeviceMemory final : public Buffer {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+  std::shared_ptr<std::atomic<std::uint64_t>> freed_;
 };
 
 // Memory of the CPU that the device reads and writes without a copy in between.
@@ -70,6 +74,8 @@ class Device {
   // Returns when the copy is done.
   void download(void* to, const void* from, std::size_t bytes);
   void wait();  // until all work is done
+  // Buffers that are gone: what has recorded addresses looks whether one may have been among them.
+  std::uint64_t freed() const { return *freed_; }
 
   // Makes the device current for the calling thread: of a call that may come from any thread.
   void use() const;
@@ -78,6 +84,7 @@ class Device {
   explicit Device(DeviceInfo info) : info_(std::move(info)) {}
 
   DeviceInfo info_;
+  std::shared_ptr<std::atomic<std::uint64_t>> freed_ = std::make_shared<std::atomic<std::uint64_t>>(0);
   cudaStream_t stream_ = nullptr;
   // Pinned memory for uploads, used in turn. A part that was left is free again when its event has come.
   struct Staging {
@@ -89,7 +96,7 @@ class Device {
 
   std::vector<Staging> staging_;
   std::size_t part_ = 0;
-  std::size_t used_ = 0;  // of staging_[part_]
+  std::size_t used_ = 0;                   // of staging_[part_]
   std::unique_ptr<PinnedMemory> landing_;  // of downloads
 };
 

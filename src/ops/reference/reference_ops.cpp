@@ -332,7 +332,8 @@ class ReferenceOps final : public HostOps {
         finite = finite && std::isfinite(row[i]);
         total += std::exp(static_cast<double>(row[i]) - *best);
       }
-      ids[r] = finite ? static_cast<std::int32_t>(best - row) : 0;
+      ids[r] = finite ? static_cast<std::int32_t>(best - row) : -1;
+      if (probabilities == nullptr) continue;
       probabilities[r] = finite ? static_cast<float>(1.0 / total) : std::numeric_limits<float>::quiet_NaN();
     }
   }

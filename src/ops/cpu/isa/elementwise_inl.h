@@ -140,13 +140,14 @@ inline void best_token(const float* x, std::int64_t count, std::int32_t* id, flo
   }
   const float largest = f_hmax(top);
   if (!(f_hsum(poison) == 0.0f)) {
-    *id = 0;
-    *probability = __builtin_nanf("");
+    *id = -1;
+    if (probability != nullptr) *probability = __builtin_nanf("");
     return;
   }
   std::int64_t best = 0;
   while (x[best] != largest) ++best;
   *id = static_cast<std::int32_t>(best);
+  if (probability == nullptr) return;
   F sum = f_zero();
   const F shift = f_set(largest);
   for (std::int64_t i = 0; i < whole; i += 16) sum = f_add(sum, f_exp(f_sub(f_load(x + i), shift)));

@@ -1,5 +1,3 @@
-#include "ops/cuda/kernels/elementwise.h"
-
 #include <cuda_fp8.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/activation.cuh"
+#include "ops/cuda/kernels/elementwise.h"
 
 namespace mimo::cuda {
 namespace {
@@ -74,7 +73,8 @@ __global__ void rms_norm_heads_kernel(T* x, std::size_t row_stride, int heads, i
   float sum = 0;
   for (int i = threadIdx.x % 32; i < width; i += 32) sum += load_act(head + i) * load_act(head + i);
   const float scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(width) + eps);
-  for (int i = threadIdx.x % 32; i < width; i += 32) store_act(head + i, load_act(head + i) * scale * gain[i]);
+  for (int i = threadIdx.x % 32; i < width; i += 32)
+    store_act(head + i, load_act(head + i) * scale * gain[i]);
 }
 
 // Stores `count` values of one head, a warp together.
@@ -106,13 +106,16 @@ __global__ void rope_and_store_kernel(RopeStoreArgs args) {
   const int position = args.sequences.position[sequence] + row - args.sequences.row_begin[sequence];
   const int heads = args.q_heads + 2 * args.kv.kv_heads;
   const int page_size = args.kv.page_size;
-  const std::int64_t page = args.sequences.pages[static_cast<std::int64_t>(sequence) * args.sequences.page_stride +
-                                                 position / page_size];
+  const std::int64_t page =
+      args.sequences
+          .pages[static_cast<std::int64_t>(sequence) * args.sequences.page_stride + position / page_size];
   T* x = static_cast<T*>(args.qkv) + static_cast<std::size_t>(row) * args.row_stride;
   const int half = args.rotary_dims / 2;
   const int lane = threadIdx.x % 32;
-  for (int h = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32; h < heads; h += gridDim.y * (blockDim.x / 32)) {
-    const int kv_head = h < args.q_heads + args.kv.kv_heads ? h - args.q_heads : h - args.q_heads - args.kv.kv_heads;
+  for (int h = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32; h < heads;
+       h += gridDim.y * (blockDim.x / 32)) {
+    const int kv_head =
+        h < args.q_heads + args.kv.kv_heads ? h - args.q_heads : h - args.q_heads - args.kv.kv_heads;
     const std::size_t slot =
         (static_cast<std::size_t>(page) * args.kv.kv_heads + kv_head) * page_size + position % page_size;
     if (h >= args.q_heads + args.kv.kv_heads) {
@@ -175,16 +178,18 @@ __global__ void best_tokens_kernel(const float* logits, std::size_t row_stride, 
   }
   if (!all) atomicAnd(&finite, 0);
   for (int step = 16; step > 0; step /= 2) {
-    best = better(best, {__shfl_xor_sync(0xffffffffu, best.value, step), __shfl_xor_sync(0xffffffffu, best.id, step)});
+    best = better(
+        best, {__shfl_xor_sync(0xffffffffu, best.value, step), __shfl_xor_sync(0xffffffffu, best.id, step)});
   }
   if (threadIdx.x % 32 == 0) bests[threadIdx.x / 32] = best;
   __syncthreads();
   for (int w = 0; w < kBestThreads / 32; ++w) best = better(best, bests[w]);
+  if (threadIdx.x == 0) ids[blockIdx.x] = finite != 0 ? best.id : -1;
+  if (probabilities == nullptr) return;
   float sum = 0;
   for (int i = threadIdx.x; i < count; i += kBestThreads) sum += expf(row[i] - best.value);
   const float total = block_sum(sum, sums);
   if (threadIdx.x == 0) {
-    ids[blockIdx.x] = finite != 0 ? best.id : 0;
     probabilities[blockIdx.x] = finite != 0 ? 1.0f / total : NAN;
   }
 }
@@ -238,8 +243,8 @@ void rms_norm_heads(void* x, ActType type, std::size_t row_stride, int rows, int
   const int total = rows * heads;
   if (total == 0) return;
   with_act(type, [&](auto* element) {
-    rms_norm_heads_kernel<<<(total + 7) / 8, kThreads, 0, stream>>>(static_cast<decltype(element)>(x), row_stride,
-                                                                    heads, total, width, gain, eps);
+    rms_norm_heads_kernel<<<(total + 7) / 8, kThreads, 0, stream>>>(
+        static_cast<decltype(element)>(x), row_stride, heads, total, width, gain, eps);
   });
   MIMO_CUDA_LAUNCHED();
 }

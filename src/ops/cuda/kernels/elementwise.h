@@ -50,8 +50,8 @@ void rope_and_store(const RopeStoreArgs& args, cudaStream_t stream);
 // out [rows][inter] = silu(gate) * up; rows of `gate_up` are [gate | up].
 void silu_mul(const void* gate_up, int rows, int inter, void* out, ActType type, cudaStream_t stream);
 
-// The best of the first `count` of each row of logits, the lowest id on ties, and its softmax probability; where a
-// logit is not finite, id 0 and NaN.
+// The best of the first `count` of each row of logits, the lowest id on ties, and, unless that is null, its softmax
+// probability; where a logit is not finite, id -1 and NaN.
 void best_tokens(const float* logits, std::size_t row_stride, int rows, int count, std::int32_t* ids,
                  float* probabilities, cudaStream_t stream);
 

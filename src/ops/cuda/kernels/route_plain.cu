@@ -1,10 +1,9 @@
-#include "ops/cuda/kernels/route_plain.h"
-
 #include <cmath>
 #include <type_traits>
 
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/activation.cuh"
+#include "ops/cuda/kernels/route_plain.h"
 
 namespace mimo::cuda {
 namespace {
@@ -46,8 +45,8 @@ __global__ void route_kernel(RouteArgs args) {
     for (int step = 16; step > 0; step /= 2) {
       const float other = __shfl_xor_sync(0xffffffffu, best, step);
       const int other_at = __shfl_xor_sync(0xffffffffu, at, step);
-      const bool wins = other_at < args.experts &&
-                        (at == args.experts || other > best || (other == best && other_at < at));
+      const bool wins =
+          other_at < args.experts && (at == args.experts || other > best || (other == best && other_at < at));
       if (wins) {
         best = other;
         at = other_at;
