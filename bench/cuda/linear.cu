@@ -1,6 +1,6 @@
 // Times linear layers on the shapes that the models have: one graph of calls over enough copies of the weights that
 // they come from memory, the median of its replays over the number of calls.
-//   linear [small|large|quant|best] [shape filter] [rows,rows,...]
+//   linear [small|large|tune|quant|best] [shape filter] [rows,rows,...]
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -252,7 +252,8 @@ int main(int argc, char** argv) {
   for (const Shape& shape : shapes()) {
     if (!filter.empty() && std::string(shape.name).find(filter) == std::string::npos) continue;
     const double bytes = static_cast<double>(shape.n) * shape.k * linear_element_bytes(shape.format);
-    const int copies = std::clamp(static_cast<int>(250e6 / bytes) + 1, what == "large" ? 3 : 2, 48);
+    const int copies =
+        std::clamp(static_cast<int>(250e6 / bytes) + 1, what == "large" || what == "tune" ? 3 : 2, 48);
     const Weights weights(shape, copies);
     const bool fp8 = shape.format == LinearFormat::kFp8;
     Memory x(std::size_t{2} * max_rows * shape.k, fp8 ? 0 : 1);
@@ -276,6 +277,15 @@ int main(int argc, char** argv) {
                    launch_linear_small(args, fp8 ? &q : nullptr, weights.all[i], workspace.data, overlap,
                                        stream);
                  }));
+        }
+      } else if (what == "tune") {
+        for (const int waves : {1, 2}) {
+          for (const int cluster : {1, 2}) {
+            const std::string name = "w" + std::to_string(waves) + " c" + std::to_string(cluster);
+            report(shape, name.c_str(), rows, time_us(copies, [&](int i, cudaStream_t stream) {
+                     launch_linear_large(args, fp8 ? &q : nullptr, weights.all[i], {waves, cluster}, stream);
+                   }));
+          }
         }
       } else if (what == "large") {
         report(shape, "large", rows, time_us(copies, [&](int i, cudaStream_t stream) {

@@ -79,11 +79,17 @@ __device__ void quantize8(const QuantRows& quant, int row, int col, int cols, co
   }
   if (col >= cols) return;
   const float scale = __fdiv_rn(largest, 448.0F);
+  const float inverse = __frcp_rn(scale);
+  // x / scale, correctly rounded: a quotient from the rounded reciprocal, corrected by its remainder.
+  const auto divide = [&](float x) {
+    const float quotient = x * inverse;
+    return fmaf(fmaf(-quotient, scale, x), inverse, quotient);
+  };
   std::uint32_t words[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const std::uint32_t low = e4m3_pair(__fdiv_rn(v[i * 4], scale), __fdiv_rn(v[i * 4 + 1], scale));
-    const std::uint32_t high = e4m3_pair(__fdiv_rn(v[i * 4 + 2], scale), __fdiv_rn(v[i * 4 + 3], scale));
+    const std::uint32_t low = e4m3_pair(divide(v[i * 4]), divide(v[i * 4 + 1]));
+    const std::uint32_t high = e4m3_pair(divide(v[i * 4 + 2]), divide(v[i * 4 + 3]));
     words[i] = low | high << 16;
   }
   *reinterpret_cast<uint2*>(quant.values + row * quant.stride + col) = {words[0], words[1]};

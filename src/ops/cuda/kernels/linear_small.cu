@@ -1,6 +1,7 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <stdexcept>
 
@@ -10,10 +11,15 @@
 #include "ops/cuda/kernels/linear_wgmma.cuh"
 #include "ops/cuda/kernels/tensor_map.h"
 
-// Weights are the 64-row operand of the tensor cores and activation rows the narrow one. The blocks of the weight are
-// one long list (all blocks along the columns of the first 128 rows, then those of the next 128), of which every
-// thread block takes an equal share, so that every SM reads as many bytes. A thread block whose share cuts through 128
-// rows leaves partial sums in the workspace; the last one to arrive adds them up in the order of the columns.
+// Weights are the 64-row operand of the tensor cores and activation rows the narrow one. A weight is a list of blocks
+// (all along the columns of the first 128 rows, "tile" 0, then those of the next 128) that is shared out among the SMs
+// in one of three ways, which depends on its shape only:
+// - whole tiles, where their number is just right;
+// - the columns of a tile among the thread blocks of a cluster, which add up their sums through shared memory;
+// - equal shares of the list. A share takes its tiles from the last to the first: of the last it may have only the
+//   first columns, whose sums it leaves in the workspace early on, and its first tile it completes with what the shares
+//   before it have left there. It waits for thread blocks of lower index only, which started before.
+// All additions are made in the order of the columns.
 
 namespace mimo::cuda {
 namespace {
@@ -42,18 +48,26 @@ struct Params {
   std::int64_t y_stride;
   bool y_bf16;
   bool add;
-  std::int32_t* counters;  // [tiles]
-  float4* partial;         // [2 * grid][kRegs / 4][kConsumers]
-  Best* best;              // [tiles][rows]
+  bool whole_tiles;     // equal numbers of tiles instead of blocks
+  std::int32_t* ready;  // [grid] whether `partial` of a thread block is there
+  float4* partial;      // [grid][kRegs / 4][kConsumers]
+  Best* best;           // [tiles][rows]
   int count;
 };
 
-template <bool kFp8, int kRows>
+enum class Mode {
+  kShares,   // equal shares, or whole tiles
+  kCluster,  // columns of a tile shared out in a cluster
+  kBest,     // equal shares; chooses among the outputs
+};
+
+template <bool kFp8, int kRows, Mode kMode>
 struct Plan {
   static constexpr int kStageBytes = kLinearBlockSize + kRows * kLinearBlockBytes;
   static constexpr int kScaleBytes = kFp8 ? kRows * 4 : 0;
-  static constexpr int kStages = std::min(12, 222 * 1024 / (kStageBytes + kScaleBytes));
-  static constexpr int kBytes = kStages * (kStageBytes + kScaleBytes + 16) + 1024;
+  static constexpr int kSumBytes = kMode == Mode::kCluster ? kLinearBlockRows * kRows * 4 : 0;
+  static constexpr int kStages = std::min(12, (222 * 1024 - kSumBytes) / (kStageBytes + kScaleBytes));
+  static constexpr int kBytes = kStages * (kStageBytes + kScaleBytes + 16) + 16 + kSumBytes + 1024;
 };
 
 __device__ Best better(const Best& a, const Best& b) {
@@ -73,50 +87,152 @@ __device__ Best one_output(float value, int id, int count) {
   return {value, id, 1.0F};
 }
 
-template <bool kFp8, int kRows, bool kBest>
+// Writes this thread's sums of one tile: rows n and n + 8 of the weight, activation rows m and m + 1 of float4 `i`.
+struct Place {
+  int n;
+  int m;
+};
+
+__device__ Place place_of(int tile, int i, int thread) {
+  return {tile * kLinearBlockRows + thread / 32 * 16 + thread % 32 / 4, i * 8 + thread % 4 * 2};
+}
+
+__device__ float4 outputs_before(const Params& params, Place at) {
+  float v[4] = {0, 0, 0, 0};
+  if (params.add) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int m = at.m + e % 2;
+      const int n = at.n + e / 2 * 8;
+      if (m < params.rows && n < params.n)
+        v[e] = static_cast<const float*>(params.y)[m * params.y_stride + n];
+    }
+  }
+  return {v[0], v[1], v[2], v[3]};
+}
+
+__device__ void write_outputs(const Params& params, Place at, float4 sum, float4 before) {
+  const float v[4] = {before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w};
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const int m = at.m + e % 2;
+    const int n = at.n + e / 2 * 8;
+    if (m >= params.rows || n >= params.n) continue;
+    const std::int64_t to = m * params.y_stride + n;
+    if (params.y_bf16) {
+      static_cast<__nv_bfloat16*>(params.y)[to] = __float2bfloat16_rn(v[e]);
+    } else {
+      static_cast<float*>(params.y)[to] = v[e];
+    }
+  }
+}
+
+__device__ float4 plus(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
+// Blocks of one tile, [k_begin, k_end) along the columns.
+struct Segment {
+  int tile;
+  int k_begin;
+  int k_end;
+};
+
+// What a thread block multiplies, segment after segment.
+template <Mode kMode>
+struct Work {
+  __device__ Work(const Params& params, int rank, int cluster_size) : k_blocks(params.k_blocks) {
+    const std::int64_t index = blockIdx.x / cluster_size;
+    const std::int64_t count = gridDim.x / cluster_size;
+    if (kMode == Mode::kCluster || params.whole_tiles) {
+      begin = static_cast<int>(params.tiles * index / count) * k_blocks;
+      end = static_cast<int>(params.tiles * (index + 1) / count) * k_blocks;
+    } else {
+      const std::int64_t total = static_cast<std::int64_t>(params.tiles) * k_blocks;
+      begin = static_cast<int>(total * index / count);
+      end = static_cast<int>(total * (index + 1) / count);
+    }
+    first_k = k_blocks * rank / cluster_size;
+    last_k = k_blocks * (rank + 1) / cluster_size;
+  }
+  __device__ bool next(Segment& segment) {
+    if (begin >= end) return false;
+    segment.tile = (end - 1) / k_blocks;
+    const int tile_begin = segment.tile * k_blocks;
+    if (kMode == Mode::kCluster) {
+      segment.k_begin = first_k;
+      segment.k_end = last_k;
+      end = tile_begin;
+    } else {
+      segment.k_begin = max(begin - tile_begin, 0);
+      segment.k_end = end - tile_begin;
+      end = tile_begin + segment.k_begin;
+    }
+    return true;
+  }
+  int k_blocks;
+  int begin;
+  int end;
+  int first_k;
+  int last_k;
+};
+
+template <Mode kMode>
+__device__ void sync_start() {
+  if constexpr (kMode == Mode::kCluster) {
+    __syncwarp();
+    ptx::cluster_sync();
+  } else {
+    __syncthreads();
+  }
+}
+
+template <bool kFp8, int kRows, Mode kMode>
 __global__ void __launch_bounds__(kThreads, 1)
     linear_small(const __grid_constant__ CUtensorMap x_map, const Params params) {
-  using P = Plan<kFp8, kRows>;
+  using P = Plan<kFp8, kRows, kMode>;
+  constexpr bool kBest = kMode == Mode::kBest;
   constexpr int kRegs = kRows / 2;
   extern __shared__ std::uint8_t shared_raw[];
-  __shared__ std::int32_t last_flag;
   __shared__ Best warp_best[kBest ? kWarps : 1][kBest ? kRows : 1];
   std::uint8_t* const shared = shared_raw + (1024 - ptx::shared_address(shared_raw) % 1024) % 1024;
-  float* const x_scales = reinterpret_cast<float*>(shared + P::kStages * P::kStageBytes);
-  auto* const full =
-      reinterpret_cast<std::uint64_t*>(shared + P::kStages * (P::kStageBytes + P::kScaleBytes));
+  float4* const sums = reinterpret_cast<float4*>(shared + P::kStages * P::kStageBytes);
+  float* const x_scales = reinterpret_cast<float*>(shared + P::kStages * P::kStageBytes + P::kSumBytes);
+  auto* const full = reinterpret_cast<std::uint64_t*>(
+      shared + P::kStages * (P::kStageBytes + P::kScaleBytes) + P::kSumBytes);
   std::uint64_t* const empty = full + P::kStages;
+  std::uint64_t* const sums_there = empty + P::kStages;
+  std::uint64_t* const sums_read = sums_there + 1;
 
   const int thread = threadIdx.x;
   const int k_blocks = params.k_blocks;
-  const std::int64_t total = static_cast<std::int64_t>(params.tiles) * k_blocks;
-  const std::int64_t grid = gridDim.x;
-  const int begin = static_cast<int>(total * blockIdx.x / grid);
-  const int end = static_cast<int>(total * (blockIdx.x + 1) / grid);
-
-  if (thread == 0) {
-    for (int s = 0; s < P::kStages; ++s) {
-      ptx::barrier_init(full + s, 1);
-      ptx::barrier_init(empty + s, kWarps);
-    }
-    ptx::barrier_init_fence();
-  }
-  __syncthreads();
-  ptx::let_next_kernel_start();
+  const int rank = kMode == Mode::kCluster ? static_cast<int>(ptx::cluster_rank()) : 0;
+  const int cluster_size = kMode == Mode::kCluster ? static_cast<int>(ptx::cluster_size()) : 1;
+  Work<kMode> work(params, rank, cluster_size);
 
   if (thread >= kConsumers) {
+    if (thread == kConsumers) {
+      ptx::prefetch_map(&x_map);
+      for (int s = 0; s < P::kStages; ++s) {
+        ptx::barrier_init(full + s, 1);
+        ptx::barrier_init(empty + s, kWarps);
+      }
+      if (kMode == Mode::kCluster) {
+        ptx::barrier_init(sums_there, kWarps * cluster_size);
+        ptx::barrier_init(sums_read, kWarps * cluster_size);
+      }
+      ptx::barrier_init_fence();
+    }
+    sync_start<kMode>();
+    ptx::let_next_kernel_start();
     if (thread != kConsumers) return;
-    ptx::prefetch_map(&x_map);
     const std::uint64_t once = ptx::evict_first_policy();
     const std::uint64_t again = ptx::evict_last_policy();
-    const auto load_weights = [&](int unit, int s) {
+    const auto load_weights = [&](int tile, int k, int s) {
       ptx::barrier_expect(full + s, P::kStageBytes + P::kScaleBytes);
       ptx::copy_bulk(shared + s * P::kStageBytes,
-                     params.weights + static_cast<std::size_t>(unit) * kLinearBlockSize, kLinearBlockSize,
-                     full + s, once);
+                     params.weights + (static_cast<std::size_t>(tile) * k_blocks + k) * kLinearBlockSize,
+                     kLinearBlockSize, full + s, once);
     };
-    const auto load_activations = [&](int unit, int s) {
-      const int k = unit % k_blocks;
+    const auto load_activations = [&](int k, int s) {
       ptx::copy_tile(shared + s * P::kStageBytes + kLinearBlockSize, &x_map, k * (kFp8 ? 128 : 64), 0,
                      full + s, again);
       if constexpr (kFp8) {
@@ -124,25 +240,37 @@ __global__ void __launch_bounds__(kThreads, 1)
                        again);
       }
     };
-    // Weights do not depend on the kernel before.
-    const int ahead = min(P::kStages, end - begin);
-    for (int i = 0; i < ahead; ++i) load_weights(begin + i, i);
+    // Weights do not depend on the kernel before: as many as there is room for.
+    Work<kMode> ahead = work;
+    Segment segment;
+    int filled = 0;
+    while (filled < P::kStages && ahead.next(segment)) {
+      for (int k = segment.k_begin; k < segment.k_end && filled < P::kStages; ++k)
+        load_weights(segment.tile, k, filled++);
+    }
     ptx::wait_for_previous_kernel();
-    for (int i = 0; i < ahead; ++i) load_activations(begin + i, i);
     int s = 0;
-    std::uint32_t phase = 0;
-    for (int unit = begin + ahead; unit < end; ++unit) {
-      ptx::barrier_wait(empty + s, phase);
-      load_weights(unit, s);
-      load_activations(unit, s);
-      if (++s == P::kStages) {
-        s = 0;
-        phase ^= 1;
+    int loaded = 0;
+    std::uint32_t phase = 1;
+    while (work.next(segment)) {
+      for (int k = segment.k_begin; k < segment.k_end; ++k) {
+        if (loaded < filled) {
+          ++loaded;
+        } else {
+          ptx::barrier_wait(empty + s, phase);
+          load_weights(segment.tile, k, s);
+        }
+        load_activations(k, s);
+        if (++s == P::kStages) {
+          s = 0;
+          phase ^= 1;
+        }
       }
     }
     return;
   }
 
+  sync_start<kMode>();
   const int lane = thread % 32;
   const int warp = thread / 32;
   const int group = thread / 128;
@@ -150,15 +278,16 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   int s = 0;
   std::uint32_t phase = 0;
-  for (int unit = begin; unit < end;) {
-    const int tile = unit / k_blocks;
-    const int k_begin = unit % k_blocks;
-    const int k_end = min(k_blocks, k_begin + end - unit);
+  std::uint32_t tiles_done = 0;
+  Segment segment;
+  while (work.next(segment)) {
+    const int tile = segment.tile;
+    const int k_begin = segment.k_begin;
+    const int k_end = segment.k_end;
     float sum[kRegs];
 #pragma unroll
     for (int i = 0; i < kRegs; ++i) sum[i] = 0;
-    const int n0 =
-        tile * kLinearBlockRows + warp * 16 + lane / 4;  // this thread's weight rows: n0 and n0 + 8
+    const int n0 = place_of(tile, 0, thread).n;  // this thread's weight rows: n0 and n0 + 8
     // Scales of 64 rows: lane i has that of block (base + i).
     const float* const group_scales =
         kFp8 ? params.scales + static_cast<std::size_t>(tile * 2 + group) * k_blocks : nullptr;
@@ -167,7 +296,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (kFp8 && params.scale_rows == 64)
       lane_next = k_begin + lane < k_end ? group_scales[k_begin + lane] : 0.0F;
 
-    for (int k = k_begin; k < k_end; ++k, ++unit) {
+    for (int k = k_begin; k < k_end; ++k) {
       float scale0 = 0;
       float scale1 = 0;
       if constexpr (kFp8) {
@@ -225,52 +354,101 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     }
 
-    if (k_begin != 0 || k_end != k_blocks) {
-      // The thread blocks that share these rows, in the order of the columns: the first one's sums are its slot 1,
-      // the others' their slot 0.
-      const auto owner = [&](std::int64_t u) { return static_cast<int>(((u + 1) * grid - 1) / total); };
-      const std::int64_t tile_begin = static_cast<std::int64_t>(tile) * k_blocks;
-      const int first = owner(tile_begin);
-      const int last = owner(tile_begin + k_blocks - 1);
-      const auto slot = [&](int block) {
-        return params.partial +
-               (static_cast<std::size_t>(block) * 2 + (block == first ? 1 : 0)) * (kRegs / 4 * kConsumers) +
-               thread;
-      };
-      const int me = static_cast<int>(blockIdx.x);
-      float4* const mine = slot(me);
+    if constexpr (kMode == Mode::kCluster) {
+      // Each thread block completes its part of the tile with the sums of all.
+      constexpr int kPieces = kRegs / 4 * kConsumers;
+#pragma unroll
+      for (int i = 0; i < kRegs / 4; ++i) {
+        sums[i * kConsumers + thread] =
+            make_float4(sum[i * 4], sum[i * 4 + 1], sum[i * 4 + 2], sum[i * 4 + 3]);
+      }
+      __syncwarp();
+      if (lane < cluster_size) ptx::barrier_arrive_at(static_cast<std::uint32_t>(lane), sums_there);
+      const int each = kPieces / cluster_size;
+      constexpr int kMost = (kRegs / 4 + 1) / 2;  // pieces of a thread, at two blocks a cluster
+      float4 before[kMost];
+#pragma unroll
+      for (int p = 0; p < kMost; ++p) {
+        const int piece = rank * each + p * kConsumers + thread;
+        if (p * kConsumers + thread < each) {
+          before[p] = outputs_before(params, place_of(tile, piece / kConsumers, piece % kConsumers));
+        }
+      }
+      ptx::barrier_wait_cluster(sums_there, tiles_done % 2);
+#pragma unroll
+      for (int p = 0; p < kMost; ++p) {
+        const int piece = rank * each + p * kConsumers + thread;
+        if (p * kConsumers + thread >= each) continue;
+        float4 all = ptx::load_shared(0, sums + piece);
+#pragma unroll 8
+        for (int r = 1; r < cluster_size; ++r)
+          all = plus(all, ptx::load_shared(static_cast<std::uint32_t>(r), sums + piece));
+        write_outputs(params, place_of(tile, piece / kConsumers, piece % kConsumers), all, before[p]);
+      }
+      __syncwarp();
+      if (lane < cluster_size) ptx::barrier_arrive_at(static_cast<std::uint32_t>(lane), sums_read);
+      // Not before all have read them may the sums be overwritten, or the thread block end.
+      ptx::barrier_wait_cluster(sums_read, tiles_done % 2);
+      ++tiles_done;
+      continue;
+    }
+
+    if (k_end != k_blocks) {
+      float4* const mine =
+          params.partial + static_cast<std::size_t>(blockIdx.x) * (kRegs / 4 * kConsumers) + thread;
 #pragma unroll
       for (int i = 0; i < kRegs / 4; ++i) {
         __stcg(mine + i * kConsumers,
                make_float4(sum[i * 4], sum[i * 4 + 1], sum[i * 4 + 2], sum[i * 4 + 3]));
       }
-      __threadfence();
       ptx::named_barrier(1, kConsumers);
-      if (thread == 0) {
-        const int arrived = atomicAdd(params.counters + tile, 1);
-        const bool is_last = arrived == last - first;
-        if (is_last) params.counters[tile] = 0;
-        last_flag = is_last ? 1 : 0;
-        __threadfence();
+      if (thread == 0) ptx::publish(params.ready + blockIdx.x, 1);
+      continue;
+    }
+    if (k_begin != 0) {
+      const std::int64_t grid = gridDim.x;
+      const std::int64_t total = static_cast<std::int64_t>(params.tiles) * k_blocks;
+      const std::int64_t tile_begin = static_cast<std::int64_t>(tile) * k_blocks;
+      const int first =
+          static_cast<int>(((tile_begin + 1) * grid - 1) / total);  // has the tile's first block
+      const int me = static_cast<int>(blockIdx.x);
+      for (int block = first + thread; block < me; block += kConsumers) {
+        while (ptx::observe(params.ready + block) == 0) {
+        }
+        params.ready[block] = 0;  // for the next launch
       }
       ptx::named_barrier(1, kConsumers);
-      if (last_flag == 0) continue;
-      float total_sum[kRegs];
+      float own[kRegs];
 #pragma unroll
-      for (int i = 0; i < kRegs; ++i) total_sum[i] = 0;
-      for (int block = first; block <= last; ++block) {
-        const float4* const theirs = slot(block);
+      for (int i = 0; i < kRegs; ++i) {
+        own[i] = sum[i];
+        sum[i] = 0;
+      }
+      constexpr int kTogether = kRegs < 32 ? 32 / kRegs : 1;  // loads in flight
+      for (int block = first; block < me; block += kTogether) {
+        float4 theirs[kTogether][kRegs / 4];
 #pragma unroll
-        for (int i = 0; i < kRegs / 4; ++i) {
-          const float4 v = __ldcg(theirs + i * kConsumers);
-          total_sum[i * 4] += v.x;
-          total_sum[i * 4 + 1] += v.y;
-          total_sum[i * 4 + 2] += v.z;
-          total_sum[i * 4 + 3] += v.w;
+        for (int t = 0; t < kTogether; ++t) {
+          const float4* const from =
+              params.partial + static_cast<std::size_t>(block + t) * (kRegs / 4 * kConsumers) + thread;
+#pragma unroll
+          for (int i = 0; i < kRegs / 4; ++i) {
+            theirs[t][i] = block + t < me ? __ldcg(from + i * kConsumers) : make_float4(0, 0, 0, 0);
+          }
+        }
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t) {
+#pragma unroll
+          for (int i = 0; i < kRegs / 4; ++i) {
+            sum[i * 4] += theirs[t][i].x;
+            sum[i * 4 + 1] += theirs[t][i].y;
+            sum[i * 4 + 2] += theirs[t][i].z;
+            sum[i * 4 + 3] += theirs[t][i].w;
+          }
         }
       }
 #pragma unroll
-      for (int i = 0; i < kRegs; ++i) sum[i] = total_sum[i];
+      for (int i = 0; i < kRegs; ++i) sum[i] += own[i];
     }
 
     if constexpr (kBest) {
@@ -300,20 +478,10 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     } else {
 #pragma unroll
-      for (int j = 0; j < kRows / 8; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int m = j * 8 + lane % 4 * 2 + e % 2;
-          const int n = n0 + e / 2 * 8;
-          if (m >= params.rows || n >= params.n) continue;
-          const std::int64_t at = m * params.y_stride + n;
-          if (params.y_bf16) {
-            static_cast<__nv_bfloat16*>(params.y)[at] = __float2bfloat16_rn(sum[j * 4 + e]);
-          } else {
-            float* const y = static_cast<float*>(params.y) + at;
-            *y = params.add ? *y + sum[j * 4 + e] : sum[j * 4 + e];
-          }
-        }
+      for (int i = 0; i < kRegs / 4; ++i) {
+        const Place at = place_of(tile, i, thread);
+        write_outputs(params, at, make_float4(sum[i * 4], sum[i * 4 + 1], sum[i * 4 + 2], sum[i * 4 + 3]),
+                      outputs_before(params, at));
       }
     }
   }
@@ -358,44 +526,117 @@ int device_blocks() {
   return count;
 }
 
-int grid_size(const LinearWeight& weight) {
-  const std::int64_t units =
-      static_cast<std::int64_t>(linear_row_blocks(weight.rows)) * linear_k_blocks(weight.format, weight.cols);
-  return static_cast<int>(std::min<std::int64_t>(units, device_blocks()));
+// How a weight is shared out; depends on its shape and the device only.
+struct Sharing {
+  int grid = 0;
+  int cluster = 1;
+  bool whole_tiles = false;
+};
+
+// Most clusters of so many thread blocks that the device runs at once, one thread block an SM.
+int device_clusters(int size) {
+  static const std::array<int, 4> counts = [] {
+    std::array<int, 4> found = {};
+    constexpr int kBytes = Plan<false, 8, Mode::kCluster>::kBytes;
+    const auto kernel = linear_small<false, 8, Mode::kCluster>;
+    MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+    for (int i = 1; i < 4; ++i) {
+      cudaLaunchConfig_t config = {};
+      config.gridDim = dim3(static_cast<unsigned>(1 << i));
+      config.blockDim = dim3(kThreads);
+      config.dynamicSmemBytes = kBytes;
+      cudaLaunchAttribute attribute = {};
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim = {static_cast<unsigned>(1 << i), 1, 1};
+      config.attrs = &attribute;
+      config.numAttrs = 1;
+      MIMO_CUDA(cudaOccupancyMaxActiveClusters(&found[static_cast<std::size_t>(i)], kernel, &config));
+    }
+    return found;
+  }();
+  return size == 1 ? device_blocks() : counts[static_cast<std::size_t>(size == 2 ? 1 : size == 4 ? 2 : 3)];
 }
 
-std::size_t partial_bytes(const LinearWeight& weight) {
-  return static_cast<std::size_t>(grid_size(weight)) * 2 * kLinearBlockRows * kLinearSmallRows *
-         sizeof(float);
+Sharing share_out(const LinearWeight& weight, bool best) {
+  const int tiles = linear_row_blocks(weight.rows);
+  const int k_blocks = linear_k_blocks(weight.format, weight.cols);
+  const double units = static_cast<double>(tiles) * k_blocks;
+  // In microseconds: reading one block at an SM's share of the memory's rate, adding up partial sums.
+  constexpr double kBlock = 16384.0 / (4.6e6 / 132);
+  constexpr double kMerge = 2.5;
+  constexpr double kClusterMerge = 1.0;
+  Sharing chosen;
+  chosen.grid = static_cast<int>(std::min<double>(units, device_blocks()));
+  double least = std::ceil(units / chosen.grid) * kBlock + kMerge;
+  for (int size = 1; size <= (best ? 1 : 8); size *= 2) {
+    if (size > k_blocks) break;
+    const int clusters = std::min(tiles, device_clusters(size));
+    if (clusters == 0) continue;
+    const double rounds = (tiles + clusters - 1) / clusters;
+    const double time = rounds * ((k_blocks + size - 1) / size * kBlock + (size == 1 ? 0 : kClusterMerge));
+    if (time < least) {
+      least = time;
+      chosen = {clusters * size, size, true};
+    }
+  }
+  return chosen;
+}
+
+std::size_t partial_bytes() {
+  return static_cast<std::size_t>(device_blocks()) * kLinearBlockRows * kLinearSmallRows * sizeof(float);
 }
 
 template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), int grid, int threads, std::size_t shared, bool overlap,
-            cudaStream_t stream, Arguments&&... arguments) {
+void launch(void (*kernel)(Parameters...), int grid, int cluster, int threads, std::size_t shared,
+            bool overlap, cudaStream_t stream, Arguments&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(grid));
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = overlap ? 1 : 0;
+  std::array<cudaLaunchAttribute, 2> attributes = {};
+  config.attrs = attributes.data();
+  if (overlap) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  }
   MIMO_CUDA(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
 }
 
-template <bool kFp8, int kRows, bool kBest>
-void launch_rows(const CUtensorMap& x_map, const Params& params, int grid, bool overlap,
+template <bool kFp8, int kRows, Mode kMode>
+void launch_rows(const CUtensorMap& x_map, const Params& params, const Sharing& sharing, bool overlap,
                  cudaStream_t stream) {
-  constexpr int kBytes = Plan<kFp8, kRows>::kBytes;
-  static const bool raised = [] {
-    MIMO_CUDA(cudaFuncSetAttribute(linear_small<kFp8, kRows, kBest>,
-                                   cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  constexpr int kBytes = Plan<kFp8, kRows, kMode>::kBytes;
+  const auto kernel = linear_small<kFp8, kRows, kMode>;
+  static const bool raised = [kernel] {
+    MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     return true;
   }();
   static_cast<void>(raised);
-  launch(linear_small<kFp8, kRows, kBest>, grid, kThreads, kBytes, overlap, stream, x_map, params);
+  launch(kernel, sharing.grid, sharing.cluster, kThreads, kBytes, overlap, stream, x_map, params);
+}
+
+template <bool kFp8, Mode kMode>
+void launch_width(int width, const CUtensorMap& x_map, const Params& params, const Sharing& sharing,
+                  bool overlap, cudaStream_t stream) {
+  switch (width) {
+    case 8:
+      return launch_rows<kFp8, 8, kMode>(x_map, params, sharing, overlap, stream);
+    case 16:
+      return launch_rows<kFp8, 16, kMode>(x_map, params, sharing, overlap, stream);
+    case 32:
+      return launch_rows<kFp8, 32, kMode>(x_map, params, sharing, overlap, stream);
+    case 64:
+      return launch_rows<kFp8, 64, kMode>(x_map, params, sharing, overlap, stream);
+    default:
+      return launch_rows<kFp8, 128, kMode>(x_map, params, sharing, overlap, stream);
+  }
 }
 
 void run(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight, const BestArgs* best,
@@ -426,45 +667,36 @@ void run(const LinearArgs& args, const QuantRows* quant, const LinearWeight& wei
   params.y_bf16 = args.y_type == ActType::kBF16;
   params.add = args.add;
   auto* bytes = static_cast<std::uint8_t*>(workspace);
-  params.counters = reinterpret_cast<std::int32_t*>(bytes);
-  bytes += linear_small_counter_bytes(weight);
+  params.ready = reinterpret_cast<std::int32_t*>(bytes);
+  bytes += linear_small_counter_bytes();
   params.partial = reinterpret_cast<float4*>(bytes);
-  params.best = reinterpret_cast<Best*>(bytes + partial_bytes(weight));
+  params.best = reinterpret_cast<Best*>(bytes + partial_bytes());
   params.count = best != nullptr ? best->count : 0;
-  const int grid = grid_size(weight);
-  const auto launch_width = [&]<bool kFp8, bool kBest>() {
-    switch (width) {
-      case 8:
-        return launch_rows<kFp8, 8, kBest>(x_map, params, grid, overlap, stream);
-      case 16:
-        return launch_rows<kFp8, 16, kBest>(x_map, params, grid, overlap, stream);
-      case 32:
-        return launch_rows<kFp8, 32, kBest>(x_map, params, grid, overlap, stream);
-      case 64:
-        return launch_rows<kFp8, 64, kBest>(x_map, params, grid, overlap, stream);
-      default:
-        return launch_rows<kFp8, 128, kBest>(x_map, params, grid, overlap, stream);
-    }
-  };
-  if (best == nullptr) {
-    fp8 ? launch_width.template operator()<true, false>() : launch_width.template operator()<false, false>();
-    return;
+  const Sharing sharing = share_out(weight, best != nullptr);
+  params.whole_tiles = sharing.whole_tiles;
+  if (best != nullptr) {
+    if (fp8) throw std::invalid_argument("linear_best: BF16 weights only");
+    launch_width<false, Mode::kBest>(width, x_map, params, sharing, overlap, stream);
+    launch(pick_best, args.rows, 1, kPickThreads, 0, overlap, stream, static_cast<const Best*>(params.best),
+           params.tiles, args.rows, best->ids, best->probabilities);
+  } else if (sharing.cluster > 1) {
+    fp8 ? launch_width<true, Mode::kCluster>(width, x_map, params, sharing, overlap, stream)
+        : launch_width<false, Mode::kCluster>(width, x_map, params, sharing, overlap, stream);
+  } else {
+    fp8 ? launch_width<true, Mode::kShares>(width, x_map, params, sharing, overlap, stream)
+        : launch_width<false, Mode::kShares>(width, x_map, params, sharing, overlap, stream);
   }
-  if (fp8) throw std::invalid_argument("linear_best: BF16 weights only");
-  launch_width.template operator()<false, true>();
-  launch(pick_best, args.rows, kPickThreads, 0, false, stream, static_cast<const Best*>(params.best),
-         params.tiles, args.rows, best->ids, best->probabilities);
 }
 
 }  // namespace
 
-std::size_t linear_small_counter_bytes(const LinearWeight& weight) {
-  return (static_cast<std::size_t>(linear_row_blocks(weight.rows)) * sizeof(std::int32_t) + 255) / 256 * 256;
+std::size_t linear_small_counter_bytes() {
+  return (static_cast<std::size_t>(device_blocks()) * sizeof(std::int32_t) + 255) / 256 * 256;
 }
 
 std::size_t linear_small_workspace(const LinearWeight& weight, bool best) {
   const std::size_t tiles = static_cast<std::size_t>(linear_row_blocks(weight.rows));
-  return linear_small_counter_bytes(weight) + partial_bytes(weight) +
+  return linear_small_counter_bytes() + partial_bytes() +
          (best ? tiles * kLinearSmallRows * sizeof(Best) : 0);
 }
 

@@ -18,7 +18,7 @@ struct BestArgs {
 // Bytes that any launch on this device needs as workspace. Its first linear_small_counter_bytes() must be zero before
 // the first launch and are zero again after each. Launches that may overlap need a workspace each.
 std::size_t linear_small_workspace(const LinearWeight& weight, bool best);
-std::size_t linear_small_counter_bytes(const LinearWeight& weight);
+std::size_t linear_small_counter_bytes();
 
 // BF16 weights: x is bf16, 16-byte aligned rows. FP8 weights: x is ignored and `quant` read. 1 to kLinearSmallRows
 // rows. Within a block of 128 columns FP8 products are added in the tensor core's accumulator, then scaled and added

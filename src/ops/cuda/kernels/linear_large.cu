@@ -1,0 +1,453 @@
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "ops/cuda/cuda_check.h"
+#include "ops/cuda/kernels/linear_large.h"
+#include "ops/cuda/kernels/linear_ptx.cuh"
+#include "ops/cuda/kernels/linear_wgmma.cuh"
+#include "ops/cuda/kernels/tensor_map.h"
+
+// A thread block stays on its SM and takes tile after tile: 128 or 256 activation rows by 128 weight rows. One warp
+// keeps a ring of stages filled (128 bytes of every row of the tile each); two warpgroups multiply, each its half of
+// the activation rows in waves of 64. While one of them scales the sums of a stage, the other has the tensor cores.
+// The two thread blocks of a cluster have neighbouring weight rows: each fetches half of the activations for both.
+
+namespace mimo::cuda {
+namespace {
+
+constexpr int kConsumers = 256;
+constexpr int kThreads = kConsumers + 128;
+constexpr int kWarps = kConsumers / 32;
+constexpr int kTileN = kLinearBlockRows;
+constexpr int kGroupM =
+    8;  // tiles of activation rows that are worked on side by side, so that L2 serves both operands
+
+struct Params {
+  const std::uint8_t* weights;
+  const float* scales;
+  const float* x_scales;
+  std::int64_t x_scale_stride;
+  int k_blocks;
+  int tiles_m;
+  int tiles_n;  // a multiple of the cluster
+  int n_blocks;
+  int n;
+  int rows;
+  void* y;
+  std::int64_t y_stride;
+  bool y_bf16;
+  bool y_aligned;  // rows of y are 16-byte aligned
+  bool add;
+};
+
+template <bool kFp8, int kWaves>
+struct Plan {
+  static constexpr int kRows = 128 * kWaves;
+  static constexpr int kStageBytes = kLinearBlockSize + kRows * kLinearBlockBytes;
+  static constexpr int kScaleBytes = kFp8 ? kRows * 4 : 0;
+  static constexpr int kStages = kWaves == 2 ? 4 : 6;
+  static constexpr int kBytes = kStages * (kStageBytes + kScaleBytes + 16) + 1024;
+};
+
+struct Tile {
+  int m;
+  int n;
+};
+
+// Pair `index` of the list of clusters' tiles.
+__device__ Tile tile_at(int index, int tiles_m, int pairs_n) {
+  const int per_group = kGroupM * pairs_n;
+  const int group = index / per_group;
+  const int first = group * kGroupM;
+  const int height = min(kGroupM, tiles_m - first);
+  const int in_group = index - group * per_group;
+  return {first + in_group % height, in_group / height};
+}
+
+__device__ std::uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&two);
+}
+
+// Writes a wave: row m (+ 8) of this thread, 128 columns from n0 on.
+__device__ void store_wave(const Params& params, const float (&sum)[64], int m, int n0, int lane) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = m + half * 8;
+    const bool row_ok = row < params.rows;
+    if (params.y_bf16 && params.y_aligned && n0 + kTileN <= params.n) {
+      // Four lanes have two columns of every eight: exchanged so that each has eight columns of every 32.
+      const int q = lane % 4;
+#pragma unroll
+      for (int j = 0; j < 16; j += 4) {
+        std::uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          v[i] = pack_bf16(sum[(j + i) * 4 + half * 2], sum[(j + i) * 4 + half * 2 + 1]);
+        // Transpose of 4 x 4 over the lanes: first halves of two, then neighbours.
+        const std::uint32_t a0 = __shfl_xor_sync(0xffffffffU, q < 2 ? v[2] : v[0], 2);
+        const std::uint32_t a1 = __shfl_xor_sync(0xffffffffU, q < 2 ? v[3] : v[1], 2);
+        if (q < 2) {
+          v[2] = a0;
+          v[3] = a1;
+        } else {
+          v[0] = a0;
+          v[1] = a1;
+        }
+        const bool even = q % 2 == 0;
+        const std::uint32_t b0 = __shfl_xor_sync(0xffffffffU, even ? v[1] : v[0], 1);
+        const std::uint32_t b1 = __shfl_xor_sync(0xffffffffU, even ? v[3] : v[2], 1);
+        if (even) {
+          v[1] = b0;
+          v[3] = b1;
+        } else {
+          v[0] = b0;
+          v[2] = b1;
+        }
+        if (row_ok) {
+          auto* const y = static_cast<__nv_bfloat16*>(params.y) + row * params.y_stride + n0 + (j + q) * 8;
+          *reinterpret_cast<uint4*>(y) = {v[0], v[1], v[2], v[3]};
+        }
+      }
+    } else if (row_ok) {
+#pragma unroll
+      for (int j = 0; j < 16; ++j) {
+        const int n = n0 + j * 8 + lane % 4 * 2;
+        const std::int64_t at = row * params.y_stride + n;
+        const float low = sum[j * 4 + half * 2];
+        const float high = sum[j * 4 + half * 2 + 1];
+        if (params.y_bf16) {
+          auto* const y = static_cast<__nv_bfloat16*>(params.y) + at;
+          if (n < params.n) y[0] = __float2bfloat16_rn(low);
+          if (n + 1 < params.n) y[1] = __float2bfloat16_rn(high);
+        } else {
+          auto* const y = static_cast<float*>(params.y) + at;
+          if (params.y_aligned && n + 1 < params.n) {
+            float2 value = {low, high};
+            if (params.add) {
+              const float2 before = *reinterpret_cast<const float2*>(y);
+              value = {before.x + low, before.y + high};
+            }
+            *reinterpret_cast<float2*>(y) = value;
+          } else {
+            if (n < params.n) y[0] = params.add ? y[0] + low : low;
+            if (n + 1 < params.n) y[1] = params.add ? y[1] + high : high;
+          }
+        }
+      }
+    }
+  }
+}
+
+template <bool kFp8, int kWaves, int kCluster>
+__global__ void __launch_bounds__(kThreads, 1)
+    linear_large(const __grid_constant__ CUtensorMap x_map, const Params params) {
+  using P = Plan<kFp8, kWaves>;
+  constexpr int kRows = P::kRows;
+  extern __shared__ std::uint8_t shared_raw[];
+  std::uint8_t* const shared = shared_raw + (1024 - ptx::shared_address(shared_raw) % 1024) % 1024;
+  float* const x_scales = reinterpret_cast<float*>(shared + P::kStages * P::kStageBytes);
+  auto* const full =
+      reinterpret_cast<std::uint64_t*>(shared + P::kStages * (P::kStageBytes + P::kScaleBytes));
+  std::uint64_t* const empty = full + P::kStages;
+
+  const int thread = threadIdx.x;
+  const int k_blocks = params.k_blocks;
+  const int rank = kCluster == 1 ? 0 : static_cast<int>(ptx::cluster_rank());
+  const int pairs_n = params.tiles_n / kCluster;
+  const int total = params.tiles_m * pairs_n;
+  const int clusters = gridDim.x / kCluster;
+  const int cluster = blockIdx.x / kCluster;
+
+  if (thread == 0) {
+    for (int s = 0; s < P::kStages; ++s) {
+      ptx::barrier_init(full + s, 1);
+      ptx::barrier_init(empty + s, kWarps * kCluster);
+    }
+    ptx::barrier_init_fence();
+  }
+  if constexpr (kCluster == 1) {
+    __syncthreads();
+  } else {
+    ptx::cluster_sync();
+  }
+  ptx::wait_for_previous_kernel();
+
+  if (thread >= kConsumers) {
+    ptx::fewer_registers<48>();
+    if (thread == kConsumers) {
+      ptx::prefetch_map(&x_map);
+      const std::uint64_t again = ptx::evict_last_policy();
+      const std::uint64_t weights_policy = params.tiles_m <= kGroupM ? ptx::evict_first_policy() : again;
+      int s = 0;
+      std::uint32_t phase = 1;  // the stages are empty at first
+      for (int index = cluster; index < total; index += clusters) {
+        const Tile tile = tile_at(index, params.tiles_m, pairs_n);
+        const int m0 = tile.m * kRows;
+        const int n_block = min(tile.n * kCluster + rank, params.n_blocks - 1);
+        const std::uint8_t* weights =
+            params.weights + static_cast<std::size_t>(n_block) * k_blocks * kLinearBlockSize;
+        const std::uint32_t scale_bytes =
+            kFp8 ? static_cast<std::uint32_t>(
+                       min(static_cast<std::int64_t>(kRows), params.x_scale_stride - m0)) *
+                       4
+                 : 0;
+        for (int k = 0; k < k_blocks; ++k) {
+          ptx::barrier_wait(empty + s, phase);
+          std::uint8_t* const stage = shared + s * P::kStageBytes;
+          ptx::barrier_expect(full + s, P::kStageBytes + scale_bytes);
+          if constexpr (kCluster == 1) {
+            ptx::copy_tile(stage + kLinearBlockSize, &x_map, k * (kFp8 ? 128 : 64), m0, full + s, again);
+          } else {
+            constexpr int kHalf = kRows / 2;
+            ptx::copy_tile_to(3, stage + kLinearBlockSize + rank * kHalf * kLinearBlockBytes, &x_map,
+                              k * (kFp8 ? 128 : 64), m0 + rank * kHalf, full + s, again);
+          }
+          ptx::copy_bulk(stage, weights, kLinearBlockSize, full + s, weights_policy);
+          weights += kLinearBlockSize;
+          if constexpr (kFp8) {
+            ptx::copy_bulk(x_scales + s * kRows, params.x_scales + k * params.x_scale_stride + m0,
+                           scale_bytes, full + s, again);
+          }
+          if (++s == P::kStages) {
+            s = 0;
+            phase ^= 1;
+          }
+        }
+      }
+    }
+  } else {
+    ptx::more_registers<232>();
+    const int lane = thread % 32;
+    const int warp = thread / 32 % 4;
+    const int group = thread / 128;
+    const int local_row = group * 64 * kWaves + warp * 16 + lane / 4;  // in the tile; wave w: 64 w further on
+    const auto release = [&](int s) {
+      __syncwarp();
+      if constexpr (kCluster == 1) {
+        if (lane == 0) ptx::barrier_arrive(empty + s);
+      } else {
+        if (lane < kCluster) ptx::barrier_arrive_at(static_cast<std::uint32_t>(lane), empty + s);
+      }
+    };
+    int s = 0;
+    std::uint32_t phase = 0;
+    for (int index = cluster; index < total; index += clusters) {
+      const Tile tile = tile_at(index, params.tiles_m, pairs_n);
+      const int n_block = tile.n * kCluster + rank;
+      float sum[kWaves][64];
+#pragma unroll
+      for (int w = 0; w < kWaves; ++w) {
+#pragma unroll
+        for (int i = 0; i < 64; ++i) sum[w][i] = 0;
+      }
+      if constexpr (kFp8) {
+        // Scales of the tile's two groups of 64 weight rows: lane i has those of block (base + i).
+        const float* const scales =
+            params.scales + static_cast<std::size_t>(min(n_block, params.n_blocks - 1)) * 2 * k_blocks;
+        float lane_scale[2] = {0, 0};
+        float lane_next[2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) lane_next[h] = lane < k_blocks ? scales[h * k_blocks + lane] : 0.0F;
+        for (int k = 0; k < k_blocks; ++k) {
+          if (k % 32 == 0) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              lane_scale[h] = lane_next[h];
+              lane_next[h] = k + 32 + lane < k_blocks ? scales[h * k_blocks + k + 32 + lane] : 0.0F;
+            }
+          }
+          const float scale0 = __shfl_sync(0xffffffffU, lane_scale[0], k % 32);
+          const float scale1 = __shfl_sync(0xffffffffU, lane_scale[1], k % 32);
+          ptx::barrier_wait(full + s, phase);
+          const std::uint8_t* const stage = shared + s * P::kStageBytes;
+          const std::uint64_t b = wgmma::descriptor(stage);
+          float x_scale[kWaves][2];
+#pragma unroll
+          for (int w = 0; w < kWaves; ++w) {
+            x_scale[w][0] = x_scales[s * kRows + local_row + w * 64];
+            x_scale[w][1] = x_scales[s * kRows + local_row + w * 64 + 8];
+          }
+#pragma unroll
+          for (int w = 0; w < kWaves; ++w) {
+            const std::uint64_t a =
+                wgmma::descriptor(stage + kLinearBlockSize + (group * kWaves + w) * 64 * kLinearBlockBytes);
+            float part[64];
+            wgmma::hold(part);
+            wgmma::fence();
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              wgmma::multiply_fp8(part, a + i * wgmma::kStep, b + i * wgmma::kStep, i > 0);
+            }
+            wgmma::commit();
+            wgmma::wait<0>();
+            wgmma::hold(part);
+            if (w == kWaves - 1) release(s);
+            const float f00 = x_scale[w][0] * scale0;
+            const float f01 = x_scale[w][0] * scale1;
+            const float f10 = x_scale[w][1] * scale0;
+            const float f11 = x_scale[w][1] * scale1;
+#pragma unroll
+            for (int j = 0; j < 16; ++j) {
+              const float f0 = j < 8 ? f00 : f01;
+              const float f1 = j < 8 ? f10 : f11;
+              sum[w][j * 4] = fmaf(f0, part[j * 4], sum[w][j * 4]);
+              sum[w][j * 4 + 1] = fmaf(f0, part[j * 4 + 1], sum[w][j * 4 + 1]);
+              sum[w][j * 4 + 2] = fmaf(f1, part[j * 4 + 2], sum[w][j * 4 + 2]);
+              sum[w][j * 4 + 3] = fmaf(f1, part[j * 4 + 3], sum[w][j * 4 + 3]);
+            }
+          }
+          if (++s == P::kStages) {
+            s = 0;
+            phase ^= 1;
+          }
+        }
+      } else {
+        int before = -1;
+        for (int k = 0; k < k_blocks; ++k) {
+          ptx::barrier_wait(full + s, phase);
+          const std::uint8_t* const stage = shared + s * P::kStageBytes;
+          const std::uint64_t b = wgmma::descriptor(stage);
+#pragma unroll
+          for (int w = 0; w < kWaves; ++w) wgmma::hold(sum[w]);
+          wgmma::fence();
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+#pragma unroll
+            for (int w = 0; w < kWaves; ++w) {
+              const std::uint64_t a =
+                  wgmma::descriptor(stage + kLinearBlockSize + (group * kWaves + w) * 64 * kLinearBlockBytes);
+              wgmma::multiply_bf16(sum[w], a + i * wgmma::kStep, b + i * wgmma::kStep, 1);
+            }
+          }
+          wgmma::commit();
+          // The products of the stage before are done when at most this one's are in flight.
+          wgmma::wait<1>();
+          if (before >= 0) release(before);
+          before = s;
+          if (++s == P::kStages) {
+            s = 0;
+            phase ^= 1;
+          }
+        }
+        wgmma::wait<0>();
+#pragma unroll
+        for (int w = 0; w < kWaves; ++w) wgmma::hold(sum[w]);
+        release(before);
+      }
+      if (n_block < params.n_blocks) {
+#pragma unroll
+        for (int w = 0; w < kWaves; ++w) {
+          store_wave(params, sum[w], tile.m * kRows + local_row + w * 64, n_block * kTileN, lane);
+        }
+      }
+    }
+  }
+  // No block of a cluster leaves while the other may still write into it.
+  if constexpr (kCluster > 1) ptx::cluster_sync();
+}
+
+int device_blocks() {
+  static const int count = [] {
+    int device = 0;
+    int sms = 0;
+    MIMO_CUDA(cudaGetDevice(&device));
+    MIMO_CUDA(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+    return sms;
+  }();
+  return count;
+}
+
+template <bool kFp8, int kWaves, int kCluster>
+void launch_tiles(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight,
+                  cudaStream_t stream) {
+  using P = Plan<kFp8, kWaves>;
+  static const bool raised = [] {
+    MIMO_CUDA(cudaFuncSetAttribute(linear_large<kFp8, kWaves, kCluster>,
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize, P::kBytes));
+    return true;
+  }();
+  static_cast<void>(raised);
+  const int box = P::kRows / kCluster;
+  const CUtensorMap x_map =
+      kFp8 ? tensor_map_rows(quant->values, 1, args.rows, weight.cols, quant->stride, box)
+           : tensor_map_rows(args.x, 2, args.rows, weight.cols, args.x_stride * 2, box);
+  Params params = {};
+  params.weights = static_cast<const std::uint8_t*>(weight.data);
+  params.scales = weight.scales;
+  params.x_scales = kFp8 ? quant->scales : nullptr;
+  params.x_scale_stride = kFp8 ? quant->scale_stride : 0;
+  params.k_blocks = linear_k_blocks(weight.format, weight.cols);
+  params.tiles_m = (args.rows + P::kRows - 1) / P::kRows;
+  params.n_blocks = linear_row_blocks(weight.rows);
+  params.tiles_n = (params.n_blocks + kCluster - 1) / kCluster * kCluster;
+  params.n = weight.rows;
+  params.rows = args.rows;
+  params.y = args.y;
+  params.y_stride = args.y_stride;
+  params.y_bf16 = args.y_type == ActType::kBF16;
+  const std::int64_t y_bytes = params.y_bf16 ? 2 : 4;
+  params.y_aligned = reinterpret_cast<std::uintptr_t>(args.y) % 16 == 0 && args.y_stride * y_bytes % 16 == 0;
+  params.add = args.add;
+  cudaLaunchConfig_t config = {};
+  const int clusters = std::min(device_blocks() / kCluster, params.tiles_m * (params.tiles_n / kCluster));
+  config.gridDim = dim3(static_cast<unsigned>(clusters * kCluster));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = P::kBytes;
+  config.stream = stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = kCluster;
+  attribute.val.clusterDim.y = 1;
+  attribute.val.clusterDim.z = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  MIMO_CUDA(cudaLaunchKernelEx(&config, linear_large<kFp8, kWaves, kCluster>, x_map, params));
+}
+
+template <bool kFp8>
+void launch_format(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight, int waves,
+                   int cluster, cudaStream_t stream) {
+  if (waves == 2) {
+    cluster == 2 ? launch_tiles<kFp8, 2, 2>(args, quant, weight, stream)
+                 : launch_tiles<kFp8, 2, 1>(args, quant, weight, stream);
+  } else {
+    cluster == 2 ? launch_tiles<kFp8, 1, 2>(args, quant, weight, stream)
+                 : launch_tiles<kFp8, 1, 1>(args, quant, weight, stream);
+  }
+}
+
+// Rounds of tiles on the device, in tiles of 128 rows.
+int rounds(const LinearArgs& args, const LinearWeight& weight, int waves) {
+  const int tiles_m = (args.rows + 128 * waves - 1) / (128 * waves);
+  const int pairs = tiles_m * ((linear_row_blocks(weight.rows) + 1) / 2);
+  const int clusters = device_blocks() / 2;
+  return (pairs + clusters - 1) / clusters * waves;
+}
+
+}  // namespace
+
+void launch_linear_large(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight,
+                         const LinearLargeTuning& tuning, cudaStream_t stream) {
+  if (args.rows == 0 || weight.rows == 0) return;
+  const bool fp8 = weight.format == LinearFormat::kFp8;
+  if (weight.format == LinearFormat::kF32 || (fp8 && (quant == nullptr || weight.scale_rows != 64)) ||
+      (!fp8 && args.x_type != ActType::kBF16)) {
+    throw std::invalid_argument("linear_large: formats it does not take");
+  }
+  const int waves = tuning.waves != 0                                   ? tuning.waves
+                    : rounds(args, weight, 1) < rounds(args, weight, 2) ? 1
+                                                                        : 2;
+  const int cluster = tuning.cluster != 0 ? tuning.cluster : linear_row_blocks(weight.rows) > 1 ? 2 : 1;
+  fp8 ? launch_format<true>(args, quant, weight, waves, cluster, stream)
+      : launch_format<false>(args, quant, weight, waves, cluster, stream);
+}
+
+void launch_linear_large(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight,
+                         cudaStream_t stream) {
+  launch_linear_large(args, quant, weight, {}, stream);
+}
+
+}  // namespace mimo::cuda
