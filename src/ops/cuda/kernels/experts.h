@@ -1,0 +1,54 @@
+// The routed experts of a layer for few rows (decode, verification): MXFP4 weights packed as moe_layout.h says, bf16
+// activations, fp32 sums. Bound by reading the weights of the experts that the rows chose.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cuda/kernels/moe_layout.h"
+#include "ops/cuda/kernels/moe_plan.h"
+
+namespace mimo::cuda {
+
+// A layer's experts, expert e at e * moe_gate_up_bytes and e * moe_down_bytes.
+struct PackedExperts {
+  const std::uint8_t* gate_up = nullptr;
+  const std::uint8_t* down = nullptr;
+  int experts = 0;
+  int hidden = 0;
+  int inter = 0;
+};
+
+// How the kernel is cut; a row's bits do not depend on it.
+struct ExpertsTuning {
+  int group_rows = 8;  // rows of an expert that share one pass over its weights: 8 or 16
+  int tiles = 2;       // row tiles a warp holds: 2 or 4
+  int stages = 0;      // of the ring of weights in shared memory; 0: as many as fit
+};
+ExpertsTuning experts_tuning(int rows, int top_k, const PackedExperts& bank);
+
+// y[row] += sum_k weights[row, k] * down[ids[row, k]](silu(gate(x[row])) * up(x[row])), k ascending. The product
+// silu(gate) * up is rounded to bf16 and nothing else is. Each K sum is taken in the same order whatever the rows of the
+// step are: a row's bits depend on that row alone.
+struct ExpertsArgs {
+  const void* x = nullptr;  // bf16 [rows, hidden]; rows without a valid id are not read
+  int rows = 0;             // at most kExpertsRows
+  int top_k = 0;
+  const std::int32_t* ids = nullptr;  // [rows, top_k]; those outside [0, experts) contribute nothing
+  const float* weights = nullptr;     // [rows, top_k]
+  PackedExperts bank;
+  MoePlan plan;               // of ids, with tuning.group_rows; its `done` are 0 and are used up by the call
+  float* y = nullptr;         // [rows, hidden], added to
+  void* workspace = nullptr;  // experts_workspace bytes, 16-byte aligned
+  int sm_count = 132;
+  ExpertsTuning tuning;
+};
+inline constexpr int kExpertsRows = kMoePlanRows;
+
+std::size_t experts_workspace(int rows, int top_k, int hidden, int inter);
+// Two kernels. cudaErrorInvalidValue: a shape that does not pack or does not fit.
+cudaError_t launch_experts(const ExpertsArgs& args, cudaStream_t stream);
+
+}  // namespace mimo::cuda

@@ -1,0 +1,147 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "cuda/expert_cases.h"
+#include "ops/cuda/kernels/experts.h"
+#include "ops/cuda/kernels/moe_pack.h"
+#include "ops/cuda/kernels/moe_plan.h"
+
+namespace mimo::cuda::testing {
+namespace {
+
+struct PackedBank {
+  DeviceArray<std::uint8_t> gate_up, down;
+  PackedExperts view;
+  explicit PackedBank(const HostBank& h)
+      : gate_up(h.experts * moe_gate_up_bytes(h.hidden, h.inter)),
+        down(h.experts * moe_down_bytes(h.hidden, h.inter)) {
+    gate_up.fill(0xff), down.fill(0xff);
+    const DeviceBank raw(h);
+    const auto rows = [](const DeviceMatrix& m, const HostMatrix& host, int e) {
+      return Mxfp4Rows{
+          static_cast<const std::uint8_t*>(m.view.data) + e * m.view.expert_stride, host.cols / 2,
+          static_cast<const std::uint8_t*>(m.view.scales) + e * m.view.scale_expert_stride, host.cols / 32};
+    };
+    for (int e = 0; e < h.experts; ++e) {
+      ok(launch_pack_expert(rows(raw.gate, h.gate, e), rows(raw.up, h.up, e), rows(raw.down, h.down, e),
+                            h.hidden, h.inter, gate_up.get() + e * moe_gate_up_bytes(h.hidden, h.inter),
+                            down.get() + e * moe_down_bytes(h.hidden, h.inter), nullptr));
+    }
+    ok(cudaDeviceSynchronize());
+    view = {gate_up.get(), down.get(), h.experts, h.hidden, h.inter};
+  }
+};
+
+std::vector<float> run_experts(const PackedExperts& bank, const std::vector<float>& x, int rows, int top_k,
+                               const Routing& routing, const std::vector<float>& y0, ExpertsTuning tuning) {
+  const DeviceArray<std::uint8_t> dx(as_type(x, ActType::kBF16));
+  const DeviceArray<std::int32_t> ids(routing.ids);
+  const DeviceArray<float> weights(routing.weights), y(y0);
+  DeviceArray<std::uint8_t> workspace(experts_workspace(rows, top_k, bank.hidden, bank.inter));
+  DeviceArray<std::uint8_t> plan(moe_plan_bytes(rows, top_k, bank.experts, tuning.group_rows));
+  workspace.fill(0xff), plan.fill(0xff);
+  ExpertsArgs args;
+  args.x = dx.get(), args.rows = rows, args.top_k = top_k, args.ids = ids.get(), args.weights = weights.get();
+  args.bank = bank, args.y = y.get(), args.workspace = workspace.get(), args.tuning = tuning;
+  args.plan = moe_plan_in(plan.get(), rows, top_k, bank.experts, tuning.group_rows);
+  ok(launch_moe_plan({ids.get(), rows, top_k, bank.experts, tuning.group_rows, args.plan}, nullptr));
+  ok(launch_experts(args, nullptr));
+  ok(cudaDeviceSynchronize());
+  return y.download();
+}
+
+struct Case {
+  int experts, hidden, inter, rows, top_k;
+  Spread spread;
+};
+
+void run(const Case& c, unsigned seed, int down_scale_shift = 0) {
+  SCOPED_TRACE(::testing::Message() << "experts " << c.experts << " hidden " << c.hidden << " inter "
+                                    << c.inter << " rows " << c.rows << " top_k " << c.top_k << " spread "
+                                    << static_cast<int>(c.spread));
+  std::mt19937 rng(seed);
+  HostBank bank(MlpFormat::kMxfp4, c.experts, c.hidden, c.inter, rng);
+  for (std::uint8_t& s : bank.down.scales) s = static_cast<std::uint8_t>(s + down_scale_shift);
+  for (float& v : bank.down.values) v = std::ldexp(v, down_scale_shift);
+  const PackedBank packed(bank);
+  Routing routing = random_routing(c.rows, c.experts, c.top_k, c.spread, rng);
+  std::vector<float> x = random_values(static_cast<std::size_t>(c.rows) * c.hidden, 1.0f, true, rng);
+  std::vector<float> y0 = random_values(x.size(), 1.0f, false, rng);
+  for (float& v : y0) v = std::ldexp(v, down_scale_shift);
+  if (c.rows > 2) {  // padding rows
+    for (int k = 0; k < c.top_k; ++k) routing.ids[c.top_k + k] = k % 2 == 0 ? -1 : c.experts;
+    for (int i = 0; i < c.hidden; ++i) x[c.hidden + i] = NAN;
+  }
+  Routing valid = routing;
+  for (std::int32_t& id : valid.ids) id = id < c.experts ? id : -1;
+  std::vector<double> y(y0.begin(), y0.end()), size(y.size());
+  host_experts(bank, x, c.rows, c.top_k, valid, y, size);
+
+  const std::vector<float> got = run_experts(packed.view, x, c.rows, c.top_k, routing, y0, {8, 2, 0});
+  // silu(gate) * up is rounded to bf16: 2^-9 of each term of down's sums at worst, and much less on average.
+  int bad = 0;
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double tolerance = size[i] * (1.0 / 512 + 1e-5) + 1e-6 * std::abs(y[i]);
+    if (!(std::abs(got[i] - y[i]) <= tolerance) && ++bad < 4)
+      ADD_FAILURE() << i << ": " << got[i] << " want " << y[i];
+    if (size[i] > 0) error += (got[i] - y[i]) * (got[i] - y[i]), norm += (y[i] - y0[i]) * (y[i] - y0[i]);
+  }
+  EXPECT_EQ(bad, 0);
+  EXPECT_LT(std::sqrt(error / norm), 2.5e-3);
+
+  for (const ExpertsTuning& t : {ExpertsTuning{8, 4, 0}, {8, 2, 2}, {16, 2, 0}, {16, 4, 0}, {16, 4, 3}}) {
+    if (t.group_rows == 16 && std::max(c.hidden, c.inter) > 4096) continue;
+    if (t.tiles == 4 && t.group_rows == 16 && std::max(c.hidden, c.inter) > 2048) continue;
+    const std::vector<float> other = run_experts(packed.view, x, c.rows, c.top_k, routing, y0, t);
+    EXPECT_EQ(std::memcmp(got.data(), other.data(), got.size() * 4), 0)
+        << t.group_rows << ' ' << t.tiles << ' ' << t.stages;
+  }
+  for (int r = 0; r < c.rows; r += std::max(1, c.rows / 3)) {
+    const auto part = [&](const auto& v, int width) {
+      return std::decay_t<decltype(v)>(v.begin() + static_cast<std::ptrdiff_t>(r) * width,
+                                       v.begin() + static_cast<std::ptrdiff_t>(r + 1) * width);
+    };
+    const Routing one{part(routing.ids, c.top_k), part(routing.weights, c.top_k)};
+    const std::vector<float> alone =
+        run_experts(packed.view, part(x, c.hidden), 1, c.top_k, one, part(y0, c.hidden), {8, 2, 0});
+    EXPECT_EQ(
+        std::memcmp(alone.data(), got.data() + static_cast<std::size_t>(r) * c.hidden, alone.size() * 4), 0)
+        << r;
+  }
+}
+
+TEST(Experts, Small) {
+  unsigned seed = 1;
+  for (int rows : {1, 2, 3, 8, 9, 17, 40}) {
+    run({8, 128, 128, rows, 2, Spread::kRandom}, seed++);
+    run({8, 256, 384, rows, 3, Spread::kOneSet}, seed++);
+    run({5, 384, 256, rows, 2, Spread::kHalf}, seed++);
+  }
+}
+
+TEST(Experts, Shapes) {
+  unsigned seed = 100;
+  run({8, 1024, 256, 20, 8, Spread::kRandom}, seed++);
+  run({16, 512, 640, 33, 8, Spread::kHalf}, seed++);
+  run({16, 1152, 512, 5, 4, Spread::kRandom}, seed++);
+  run({12, 1024, 1024, 4, 3, Spread::kRandom}, seed++);
+  run({8, 6144, 128, 9, 8, Spread::kRandom}, seed++);
+  run({300, 128, 128, 130, 8, Spread::kRandom}, seed++);
+  run({4, 2048, 2048, 3, 1, Spread::kRandom}, seed++);
+}
+
+TEST(Experts, ScalesFarFromOne) {
+  run({4, 256, 128, 5, 2, Spread::kRandom}, 7, 60);
+  run({4, 256, 128, 5, 2, Spread::kRandom}, 8, -48);
+}
+
+TEST(Experts, RefusesOtherShapes) {
+  ExpertsArgs args;
+  args.rows = 1, args.bank.hidden = 96, args.bank.inter = 128;
+  EXPECT_EQ(launch_experts(args, nullptr), cudaErrorInvalidValue);
+}
+
+}  // namespace
+}  // namespace mimo::cuda::testing
