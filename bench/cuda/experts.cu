@@ -1,4 +1,4 @@
-// Times the expert layer: experts [shape 0..3 | -1] [rows,... | all] [group_rows tiles stages]
+// Times the expert layer: experts [shape 0..3 | -1] [rows,... | all] [tiles warps stages overlap]...
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "ops/cuda/kernels/experts_plain.h"
 #include "ops/cuda/kernels/moe_pack.h"
 #include "ops/cuda/kernels/moe_plan.h"
+#include "ops/cuda/kernels/moe_route.h"
 
 using namespace mimo::cuda;
 
@@ -55,6 +56,13 @@ __global__ void fill_x(std::uint16_t* out, std::size_t n) {
     const std::uint32_t h = hash(i * 7 + 3), g = hash(i * 7 + 5);
     const float v = (static_cast<float>(h) + static_cast<float>(g)) * (1.0f / 4294967296.0f) - 1.0f;
     out[i] = static_cast<std::uint16_t>(__float_as_uint(v * 2) >> 16);
+  }
+}
+
+__global__ void fill_router(float* out, std::size_t n, float size) {
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < n;
+       i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
+    out[i] = (static_cast<float>(hash(i * 5 + 1)) * (1.0f / 2147483648.0f) - 1.0f) * size;
   }
 }
 
@@ -113,9 +121,14 @@ int main(int argc, char** argv) {
   } else {
     rows_list = {1, 2, 4, 8, 16, 32, 64, 128, 256};
   }
-  std::vector<ExpertsTuning> tunings;
-  for (int i = 3; i + 2 < argc; i += 3)
-    tunings.push_back({std::atoi(argv[i]), std::atoi(argv[i + 1]), std::atoi(argv[i + 2])});
+  struct Try {
+    ExpertsTuning tuning;
+    bool overlap;
+  };
+  std::vector<Try> tries;
+  for (int i = 3; i + 3 < argc; i += 4) {
+    tries.push_back({{std::atoi(argv[i]), std::atoi(argv[i + 1]), std::atoi(argv[i + 2])}, std::atoi(argv[i + 3]) != 0});
+  }
   cudaDeviceProp prop;
   ok(cudaGetDeviceProperties(&prop, 0));
   for (int s = 0; s < 4; ++s) {
@@ -147,57 +160,44 @@ int main(int argc, char** argv) {
       const int pairs = rows * top_k;
       const double call_bytes = std::min(pairs, experts) * static_cast<double>(gu + dn);
       const int sets = call_bytes > 1e9 ? 2 : std::max(2, std::min(16, static_cast<int>(2e9 / call_bytes)));
-      std::mt19937 rng(17 + rows);
-      std::vector<std::int32_t> ids(static_cast<std::size_t>(sets) * pairs);
-      std::vector<float> weights(ids.size());
-      double touched = 0, over8 = 0;
-      for (int c = 0; c < sets; ++c) {
-        std::vector<int> count(experts), all(experts);
-        for (int e = 0; e < experts; ++e) all[e] = e;
-        for (int r = 0; r < rows; ++r) {
-          for (int k = 0; k < top_k; ++k) std::swap(all[k], all[k + rng() % (experts - k)]);
-          std::sort(all.begin(), all.begin() + top_k);
-          for (int k = 0; k < top_k; ++k) {
-            ids[static_cast<std::size_t>(c) * pairs + r * top_k + k] = all[k];
-            weights[static_cast<std::size_t>(c) * pairs + r * top_k + k] =
-                0.05f + 0.2f * static_cast<float>(rng() % 1000) / 1000;
-            ++count[all[k]];
-          }
-        }
-        for (int n : count) touched += n > 0, over8 += n > 8;
-      }
-      touched /= sets, over8 /= sets;
-      auto* d_ids = device<std::int32_t>(ids.size());
-      auto* d_weights = device<float>(weights.size());
-      ok(cudaMemcpy(d_ids, ids.data(), ids.size() * 4, cudaMemcpyHostToDevice));
-      ok(cudaMemcpy(d_weights, weights.data(), weights.size() * 4, cudaMemcpyHostToDevice));
       auto* x = device<std::uint16_t>(static_cast<std::size_t>(rows) * hidden);
       fill_x<<<256, 256>>>(x, static_cast<std::size_t>(rows) * hidden);
+      const std::size_t router_size = static_cast<std::size_t>(experts) * hidden;
+      auto* routers = device<float>(sets * router_size);  // of one layer each, cold as in a step
+      fill_router<<<1024, 256>>>(routers, sets * router_size, 3.0f / std::sqrt(static_cast<float>(hidden)));
+      auto* d_ids = device<std::int32_t>(static_cast<std::size_t>(sets) * pairs);
+      auto* d_weights = device<float>(static_cast<std::size_t>(sets) * pairs);
       auto* y = device<float>(static_cast<std::size_t>(rows) * hidden);
       auto* workspace = device<std::uint8_t>(experts_workspace(rows, top_k, hidden, inter));
-      const double bytes = touched * static_cast<double>(gu + dn) * 4.25 / 4.25 + rows * hidden * 6.0;
-      const double floor_us = bytes / 4.60e6;
+      auto* route_space = device<std::uint8_t>(route_workspace(rows, hidden, experts));
+      ok(cudaMemset(route_space, 0, route_workspace(rows, hidden, experts)));
+      auto* plan = device<std::uint8_t>(moe_plan_bytes(rows, top_k, experts, kExpertsGroupRows));
       double peer = 0;
       for (const Peer& q : kPeers) peer = q.rows == rows ? q.us[s] : peer;
-      std::vector<ExpertsTuning> tries = tunings;
-      if (tries.empty()) tries.push_back(experts_tuning(rows, top_k, bank));
-      for (const ExpertsTuning& tuning : tries) {
-        auto* plan = device<std::uint8_t>(moe_plan_bytes(rows, top_k, experts, tuning.group_rows));
+      std::vector<Try> list = tries;
+      if (list.empty()) list.push_back({experts_tuning(bank), true});
+      for (const Try& t : list) {
         ExpertsArgs args;
-        args.x = x, args.rows = rows, args.top_k = top_k, args.bank = bank, args.y = y,
-        args.workspace = workspace;
-        args.plan = moe_plan_in(plan, rows, top_k, experts, tuning.group_rows);
-        args.sm_count = prop.multiProcessorCount, args.tuning = tuning;
+        args.x = x, args.rows = rows, args.top_k = top_k, args.bank = bank, args.y = y, args.workspace = workspace;
+        args.plan = moe_plan_in(plan, rows, top_k, experts, kExpertsGroupRows);
+        args.sm_count = prop.multiProcessorCount, args.tuning = t.tuning, args.overlap = t.overlap;
+        RouteArgs route;
+        route.x = x, route.rows = rows, route.hidden = hidden, route.experts = experts, route.top_k = top_k;
+        route.workspace = route_space, route.overlap = t.overlap;
+        if (pairs <= kRoutePlanPairs) route.plan = args.plan, route.group_rows = kExpertsGroupRows;
         const auto one_plan = [&](int c, cudaStream_t stream) {
-          ok(launch_moe_plan({d_ids + static_cast<std::size_t>(c) * pairs, rows, top_k, experts,
-                              tuning.group_rows, args.plan},
-                             stream));
+          RouteArgs r = route;
+          r.router = routers + c * router_size;
+          r.ids = d_ids + static_cast<std::size_t>(c) * pairs, r.weights = d_weights + static_cast<std::size_t>(c) * pairs;
+          ok(launch_route(r, stream));
+          if (pairs > kRoutePlanPairs) {
+            ok(launch_moe_plan({r.ids, rows, top_k, experts, kExpertsGroupRows, args.plan}, stream));
+          }
         };
         const auto call = [&](int c, cudaStream_t stream) {
           one_plan(c, stream);
           ExpertsArgs a = args;
-          a.ids = d_ids + static_cast<std::size_t>(c) * pairs,
-          a.weights = d_weights + static_cast<std::size_t>(c) * pairs;
+          a.ids = d_ids + static_cast<std::size_t>(c) * pairs, a.weights = d_weights + static_cast<std::size_t>(c) * pairs;
           const cudaError_t code = launch_experts(a, stream);
           if (code != cudaSuccess) std::printf("launch: %s\n", cudaGetErrorString(code)), std::exit(1);
         };
@@ -242,16 +242,29 @@ int main(int argc, char** argv) {
               for (int c = 0; c < sets; ++c) one_plan(c, st);
             },
             sets);
-        std::printf(
-            "%-16s rows %4d g%d t%d s%d experts %5.1f (>8: %4.1f) floor %7.1f | plan %5.1f experts %7.1f "
-            "(%4.1f%%) peer %7.1f (x%.2f) err %.1e\n",
-            shape.name, rows, tuning.group_rows, tuning.tiles, tuning.stages, touched, over8, floor_us,
-            plan_us, all_us - plan_us, 100 * floor_us / (all_us - plan_us), peer, peer / (all_us - plan_us),
-            error);
+        std::vector<std::int32_t> ids(static_cast<std::size_t>(sets) * pairs);
+        ok(cudaMemcpy(ids.data(), d_ids, ids.size() * 4, cudaMemcpyDeviceToHost));
+        double touched = 0, over8 = 0;
+        for (int c = 0; c < sets; ++c) {
+          std::vector<int> count(experts);
+          for (int i = 0; i < pairs; ++i) ++count[ids[static_cast<std::size_t>(c) * pairs + i]];
+          for (int n : count) touched += n > 0, over8 += n > 8;
+        }
+        touched /= sets, over8 /= sets;
+        const double floor_us = (touched * static_cast<double>(gu + dn) + rows * hidden * 6.0) / 4.60e6;
+        const double experts_us = all_us - plan_us;
+        std::printf("%-15s rows %4d t%d w%2d s%d o%d | experts %5.1f (>8: %4.1f) floor %7.1f | route %5.1f experts %7.1f "
+                    "(%4.1f%%) layer %7.1f (%4.1f%%) | peer %7.1f (x%.2f) err %.1e\n",
+                    shape.name, rows, t.tuning.tiles, t.tuning.warps, t.tuning.stages, t.overlap, touched, over8, floor_us,
+                    plan_us, experts_us, 100 * floor_us / experts_us, all_us, 100 * floor_us / all_us, peer,
+                    peer / experts_us, error);
         std::fflush(stdout);
-        ok(cudaFree(plan));
       }
-      ok(cudaFree(d_ids)), ok(cudaFree(d_weights)), ok(cudaFree(x)), ok(cudaFree(y)), ok(cudaFree(workspace));
+      for (void* p : {static_cast<void*>(d_ids), static_cast<void*>(d_weights), static_cast<void*>(x),
+                      static_cast<void*>(y), static_cast<void*>(workspace), static_cast<void*>(route_space),
+                      static_cast<void*>(routers), static_cast<void*>(plan)}) {
+        ok(cudaFree(p));
+      }
     }
     for (int m = 0; m < 3; ++m) ok(cudaFree(codes[m])), ok(cudaFree(scales[m]));
     ok(cudaFree(gate_up)), ok(cudaFree(down));

@@ -1,9 +1,10 @@
-// One persistent kernel does gate, up and SwiGLU of all (expert group, row tile) items and then down of all of them; a
-// second one adds the experts of a row. Every block owns a contiguous range of the items of each phase, found from the
-// plan on the device, and streams their weights through a ring in shared memory that a producer lane fills by bulk
-// copies, across items and phases without a pause. Eight warps consume: they split K (a tile of 128 columns each), hold
-// the weights as the 16-row operand of mma.m16n8k16 and the tokens as the 8-column one, and add their sums in a fixed
-// order at the end of an item. Another warp brings a group's activations when the group changes.
+// One persistent kernel does gate, up and SwiGLU of all (expert group, row tiles) items and then down of all of them.
+// Every block owns a contiguous range of the items of each phase, found from the plan on the device, and streams their
+// weights through a ring in shared memory that a producer lane fills by bulk copies, across items and phases without a
+// pause. Sixteen warps consume: eight split K (a tile of 128 columns each) and two halves split the row tiles; they
+// hold the weights as the 16-row operand of mma.m16n8k16 and the tokens as the 8-column one. Two more warps add their
+// sums in a fixed order and store, while the sixteen go on. Another warp brings a group's activations when the group
+// changes.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -14,12 +15,11 @@
 namespace mimo::cuda {
 namespace {
 
-constexpr int kConsumers = 8;  // warps
-constexpr int kConsumerThreads = kConsumers * 32;
-constexpr int kThreads = kConsumerThreads + 64;  // and the two producers of weights and activations
+constexpr int kKWarps = 8;         // warps that split K, where it has that many tiles
+constexpr int kEpilogueWarps = 2;
 constexpr int kMaxStages = 16;
-constexpr int kMaxGroupRows = 16;
-constexpr int kRowPad = 16;  // bytes after a row of activations, so that ldmatrix rows meet different banks
+constexpr int kRowPad = 16;        // bytes after a row of activations, so that ldmatrix rows meet different banks
+constexpr int kFusedRows = 8;      // up to here the last block to finish a tile of columns adds the experts of its rows
 
 // One of the two matrix products.
 struct Phase {
@@ -27,8 +27,8 @@ struct Phase {
   std::int64_t expert_bytes;
   int k_tiles;     // K / 128
   int row_tiles;   // of an expert
-  int k_warps;     // warps that split K: k_tiles if that is 1, 2 or 4, else 8
-  int item_tiles;  // row tiles of an item: tiles a warp holds * (8 / k_warps)
+  int k_warps;     // warps that split K: k_tiles if that is 1, 2 or 4, else kKWarps
+  int item_tiles;  // row tiles of an item
   int items;       // of a group
   int steps;       // ring stages of an item
 };
@@ -36,11 +36,13 @@ struct Phase {
 struct Params {
   const std::uint8_t* x;
   const float* weights;
+  const std::int32_t* ids;
   MoePlan plan;
   Phase phase[2];
   __nv_bfloat16* h;  // [slots][inter]
   float* d;          // [pairs][hidden], weighted
-  int hidden, inter, top_k;
+  float* y;
+  int rows, hidden, inter, top_k, experts;
   int stages;
   std::uint32_t x_offset, red_offset, ring_offset;  // in shared memory
 };
@@ -48,8 +50,8 @@ struct Params {
 struct Shared {
   std::uint64_t full[kMaxStages], empty[kMaxStages];
   std::uint64_t x_full, x_empty;
-  int pair[kMaxGroupRows];
-  float weight[kMaxGroupRows];
+  std::uint64_t red_full[2], red_empty[2];
+  int last;
 };
 
 struct Range {
@@ -57,11 +59,10 @@ struct Range {
 };
 __device__ Range items_of_block(int groups, int items) {
   const long long total = static_cast<long long>(groups) * items;
-  return {static_cast<int>(total * blockIdx.x / gridDim.x),
-          static_cast<int>(total * (blockIdx.x + 1) / gridDim.x)};
+  return {static_cast<int>(total * blockIdx.x / gridDim.x), static_cast<int>(total * (blockIdx.x + 1) / gridDim.x)};
 }
 
-// Turns ring positions into stage and parity.
+// A place in a ring of stages and the parity of its barriers.
 struct RingAt {
   int stage = 0;
   std::uint32_t parity = 0;
@@ -70,10 +71,10 @@ struct RingAt {
   }
 };
 
-__device__ void produce_weights(const Params& p, Shared& s, std::uint32_t ring, int tiles) {
+// One lane.
+__device__ void produce_weights(const Params& p, Shared& s, std::uint32_t ring, std::uint32_t stage_bytes) {
   const std::uint64_t policy = ptx::policy_evict_first();
   const int groups = *p.plan.group_count;
-  const std::uint32_t stage_bytes = static_cast<std::uint32_t>(tiles * kConsumers * kMoeTileBytes);
   RingAt at;
   for (int f = 0; f < 2; ++f) {
     const Phase& phase = p.phase[f];
@@ -91,15 +92,14 @@ __device__ void produce_weights(const Params& p, Shared& s, std::uint32_t ring, 
       for (int step = 0; step < phase.steps; ++step) {
         ptx::mbarrier_wait(&s.empty[at.stage], at.parity ^ 1);
         const std::uint32_t to = ring + static_cast<std::uint32_t>(at.stage) * stage_bytes;
-        if (phase.k_warps == kConsumers) {
-          const int k = min(kConsumers, phase.k_tiles - step * kConsumers);
+        if (phase.k_warps == kKWarps) {
+          const int k = min(kKWarps, phase.k_tiles - step * kKWarps);
           const auto bytes = static_cast<std::uint32_t>(k * kMoeTileBytes);
           ptx::mbarrier_arrive_expect(&s.full[at.stage], bytes * static_cast<std::uint32_t>(valid));
           for (int i = 0; i < valid; ++i) {
-            ptx::bulk_copy(
-                to + static_cast<std::uint32_t>(i * kConsumers * kMoeTileBytes),
-                from + static_cast<std::int64_t>(i * phase.k_tiles + step * kConsumers) * kMoeTileBytes,
-                bytes, &s.full[at.stage], policy);
+            ptx::bulk_copy(to + static_cast<std::uint32_t>(i * kKWarps * kMoeTileBytes),
+                           from + static_cast<std::int64_t>(i * phase.k_tiles + step * kKWarps) * kMoeTileBytes, bytes,
+                           &s.full[at.stage], policy);
           }
         } else {
           const auto bytes = static_cast<std::uint32_t>(valid * phase.k_tiles * kMoeTileBytes);
@@ -112,7 +112,7 @@ __device__ void produce_weights(const Params& p, Shared& s, std::uint32_t ring, 
   }
 }
 
-// A whole warp.
+// One warp.
 __device__ void produce_activations(const Params& p, Shared& s, std::uint32_t x_at) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int groups = *p.plan.group_count;
@@ -122,29 +122,26 @@ __device__ void produce_activations(const Params& p, Shared& s, std::uint32_t x_
     const Range range = items_of_block(groups, phase.items);
     const auto row_bytes = static_cast<std::uint32_t>(phase.k_tiles * kMoeTileCols * 2);
     for (int item = range.begin; item < range.end; item = (item / phase.items + 1) * phase.items) {
-      const int group_index = item / phase.items;
-      const MoeGroup group = p.plan.groups[group_index];
-      const int pair = lane < group.count ? p.plan.slot_pair[group.begin + lane] : 0;
-      const float weight = lane < group.count && f == 1 ? p.weights[pair] : 0.0f;
+      const int index = item / phase.items;
+      const MoeGroup group = p.plan.groups[index];
+      const void* from = nullptr;
+      if (lane < group.count) {
+        from = f == 0 ? static_cast<const void*>(p.x + static_cast<std::int64_t>(p.plan.slot_pair[group.begin + lane] /
+                                                                                   p.top_k) * row_bytes)
+                      : p.h + static_cast<std::int64_t>(group.begin + lane) * p.inter;
+      }
       if (f == 1) {
         // The expert's rows of h come from other blocks.
-        while (ptx::load_acquire(&p.plan.done[group_index]) != p.phase[0].items) {
+        while (ptx::load_acquire(&p.plan.done[index]) != p.phase[0].items) {
         }
         ptx::fence_proxy_async();
       }
       ptx::mbarrier_wait(&s.x_empty, parity);
       parity ^= 1;
-      if (lane < group.count) s.pair[lane] = pair, s.weight[lane] = weight;
-      __syncwarp();
-      if (lane == 0)
-        ptx::mbarrier_arrive_expect(&s.x_full, row_bytes * static_cast<std::uint32_t>(group.count));
+      if (lane == 0) ptx::mbarrier_arrive_expect(&s.x_full, row_bytes * static_cast<std::uint32_t>(group.count));
       __syncwarp();
       if (lane < group.count) {
-        const void* from =
-            f == 0 ? static_cast<const void*>(p.x + static_cast<std::int64_t>(pair / p.top_k) * row_bytes)
-                   : p.h + static_cast<std::int64_t>(group.begin + lane) * p.inter;
-        ptx::bulk_copy(x_at + static_cast<std::uint32_t>(lane) * (row_bytes + kRowPad), from, row_bytes,
-                       &s.x_full);
+        ptx::bulk_copy(x_at + static_cast<std::uint32_t>(lane) * (row_bytes + kRowPad), from, row_bytes, &s.x_full);
       }
     }
   }
@@ -159,10 +156,10 @@ __device__ void decode(std::uint32_t q, std::uint32_t (&a)[4]) {
   a[3] = (__funnelshift_l(q, q, 14) & 0x81808180u) | ((q << 6) & 0x00400040u);
 }
 
-// Adds a stage's products to acc: Tiles row tiles x Cols groups of 8 tokens.
-template <int Tiles, int Cols>
-__device__ void multiply(const std::uint8_t* tile, std::uint32_t x, std::uint32_t x_pitch8,
-                         std::uint64_t* empty, float (&acc)[Tiles][Cols][4], int tile_pitch, int lane) {
+// Adds the products of a warp's tiles of one stage to acc.
+template <int Tiles>
+__device__ void multiply(const std::uint8_t* tile, int tile_pitch, std::uint32_t x, std::uint64_t* empty,
+                         float (&acc)[Tiles][4], int lane) {
   uint4 codes[Tiles][2];
   uint2 scales[Tiles];
 #pragma unroll
@@ -176,9 +173,8 @@ __device__ void multiply(const std::uint8_t* tile, std::uint32_t x, std::uint32_
   if (lane == 0) ptx::mbarrier_arrive(empty);
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
-    std::uint32_t b[Cols][4];
-#pragma unroll
-    for (int n = 0; n < Cols; ++n) ptx::ldmatrix_x4(x + n * x_pitch8 + block * 64, b[n]);
+    std::uint32_t b[4];
+    ptx::ldmatrix_x4(x + block * 64, b);
 #pragma unroll
     for (int i = 0; i < Tiles; ++i) {
       const std::uint32_t s0 = __byte_perm(scales[i].x, 0, 0x4040 | block | block << 8) << 7;
@@ -192,151 +188,184 @@ __device__ void multiply(const std::uint8_t* tile, std::uint32_t x, std::uint32_
         a[1] = ptx::mul_bf16x2(a[1], s1);
         a[2] = ptx::mul_bf16x2(a[2], s0);
         a[3] = ptx::mul_bf16x2(a[3], s1);
-#pragma unroll
-        for (int n = 0; n < Cols; ++n) ptx::mma_bf16(acc[i][n], a, b[n][2 * step], b[n][2 * step + 1]);
+        ptx::mma_bf16(acc[i], a, b[2 * step], b[2 * step + 1]);
       }
     }
   }
 }
 
-// One item's sums, added over the warps and stored.
-template <int Tiles, int Cols>
-__device__ void consume_item(const Params& p, const Phase& phase, int f, Shared& s, const std::uint8_t* ring,
-                             RingAt& at, std::uint32_t x_at, float4* red, const MoeGroup& group, int tile0) {
-  const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, warp = tid / 32;
-  const int k_warp = warp % phase.k_warps, m_warp = warp / phase.k_warps;
-  const std::uint32_t pitch = static_cast<std::uint32_t>(phase.k_tiles * kMoeTileCols * 2) + kRowPad;
-  // Row of ldmatrix: token lane % 8, 8 columns of matrix lane / 8.
-  const std::uint32_t x =
-      x_at + static_cast<std::uint32_t>(lane % 8) * pitch + static_cast<std::uint32_t>(lane / 8 * 16);
-  float acc[Tiles][Cols][4];
-#pragma unroll
-  for (int i = 0; i < Tiles; ++i) {
-#pragma unroll
-    for (int n = 0; n < Cols; ++n) {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) acc[i][n][c] = 0;
-    }
-  }
-  for (int step = 0; step < phase.steps; ++step) {
-    ptx::mbarrier_wait(&s.full[at.stage], at.parity);
-    const int k = step * kConsumers + k_warp;
-    if (k < phase.k_tiles) {
-      const std::uint8_t* tile = ring + at.stage * (Tiles * kConsumers * kMoeTileBytes) +
-                                 (m_warp * Tiles * phase.k_warps + k_warp) * kMoeTileBytes;
-      multiply<Tiles, Cols>(tile, x + static_cast<std::uint32_t>(k * kMoeTileCols * 2), 8 * pitch,
-                            &s.empty[at.stage], acc, phase.k_warps * kMoeTileBytes, lane);
-    } else if (lane == 0) {
-      ptx::mbarrier_arrive(&s.empty[at.stage]);
-    }
-    at.next(p.stages);
-  }
-#pragma unroll
-  for (int i = 0; i < Tiles; ++i) {
-#pragma unroll
-    for (int n = 0; n < Cols; ++n) {
-      red[((warp * Tiles + i) * Cols + n) * 32 + lane] =
-          make_float4(acc[i][n][0], acc[i][n][1], acc[i][n][2], acc[i][n][3]);
-    }
-  }
-  ptx::named_barrier(1, kConsumerThreads);
-  // Two sums a task: rows l / 4 and l / 4 + 8 of a tile, token l % 4 * 2 + odd of column group n.
-  const int valid = min(phase.item_tiles, phase.row_tiles - tile0);
-  for (int task = tid; task < valid * Cols * 64; task += kConsumerThreads) {
-    const int odd = task % 2, l = task / 2 % 32, n = task / 64 % Cols, m = task / 64 / Cols;
-    const int token = n * 8 + l % 4 * 2 + odd;
-    if (token >= group.count) continue;
-    const float* from = reinterpret_cast<const float*>(
-        red + ((m / Tiles * phase.k_warps * Tiles + m % Tiles) * Cols + n) * 32 + l);
-    float low = 0, high = 0;
-    for (int w = 0; w < phase.k_warps; ++w) {
-      low += from[w * Tiles * Cols * 128 + odd];
-      high += from[w * Tiles * Cols * 128 + 2 + odd];
-    }
-    low *= kMoeUnscale;
-    high *= kMoeUnscale;
-    if (f == 0) {
-      const float h = low / (1.0f + __expf(-low)) * high;
-      p.h[static_cast<std::int64_t>(group.begin + token) * p.inter + (tile0 + m) * 8 + l / 4] =
-          __float2bfloat16(h);
-    } else {
-      float* to = p.d + static_cast<std::int64_t>(s.pair[token]) * p.hidden + (tile0 + m) * 16 + l / 4;
-      to[0] = low * s.weight[token];
-      to[8] = high * s.weight[token];
-    }
-  }
-}
-
-template <int Tiles, int MaxCols>
+template <int Tiles, int Warps>
 __device__ void consume(const Params& p, Shared& s, std::uint8_t* shared) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int groups = *p.plan.group_count;
-  const std::uint8_t* ring = shared + p.ring_offset;
   const std::uint32_t x_at = ptx::shared_address(shared + p.x_offset);
-  RingAt at;
+  RingAt at, red_at;
   std::uint32_t x_parity = 0;
-  int buffer = 0;
   for (int f = 0; f < 2; ++f) {
     const Phase& phase = p.phase[f];
     const Range range = items_of_block(groups, phase.items);
-    int item = range.begin;
-    while (item < range.end) {
-      const int group_index = item / phase.items;
-      const int end = min(range.end, (group_index + 1) * phase.items);
-      const int first = item;
-      const MoeGroup group = p.plan.groups[group_index];
-      ptx::mbarrier_wait(&s.x_full, x_parity);
-      x_parity ^= 1;
-      for (; item < end; ++item) {
-        float4* red =
-            reinterpret_cast<float4*>(shared + p.red_offset) + buffer * (kConsumers * Tiles * MaxCols * 32);
-        buffer ^= 1;
-        const int tile0 = (item - group_index * phase.items) * phase.item_tiles;
-        if (MaxCols == 1 || group.count <= 8) {
-          consume_item<Tiles, 1>(p, phase, f, s, ring, at, x_at, red, group, tile0);
+    const int k_warp = warp % phase.k_warps, m_warp = warp / phase.k_warps;
+    const std::uint8_t* tiles = shared + p.ring_offset + (m_warp * Tiles * phase.k_warps + k_warp) * kMoeTileBytes;
+    // Row of ldmatrix: token lane % 8, 8 columns of matrix lane / 8.
+    const std::uint32_t pitch = static_cast<std::uint32_t>(phase.k_tiles * kMoeTileCols * 2) + kRowPad;
+    const std::uint32_t x = x_at + static_cast<std::uint32_t>(lane % 8) * pitch +
+                            static_cast<std::uint32_t>(lane / 8 * 16 + k_warp * kMoeTileCols * 2);
+    int group = -1;
+    for (int item = range.begin; item < range.end; ++item) {
+      if (item / phase.items != group) {
+        group = item / phase.items;
+        ptx::mbarrier_wait(&s.x_full, x_parity);
+        x_parity ^= 1;
+      }
+      float acc[Tiles][4] = {};
+      for (int step = 0; step < phase.steps; ++step) {
+        ptx::mbarrier_wait(&s.full[at.stage], at.parity);
+        if (step * kKWarps + k_warp < phase.k_tiles) {
+          multiply<Tiles>(tiles + at.stage * (Tiles * Warps * kMoeTileBytes), phase.k_warps * kMoeTileBytes,
+                          x + static_cast<std::uint32_t>(step * kKWarps * kMoeTileCols * 2), &s.empty[at.stage], acc, lane);
+        } else if (lane == 0) {
+          ptx::mbarrier_arrive(&s.empty[at.stage]);
+        }
+        at.next(p.stages);
+      }
+      if ((item + 1) % phase.items == 0 || item + 1 == range.end) {
+        __syncwarp();
+        if (lane == 0) ptx::mbarrier_arrive(&s.x_empty);
+      }
+      ptx::mbarrier_wait(&s.red_empty[red_at.stage], red_at.parity ^ 1);
+      float4* red = reinterpret_cast<float4*>(shared + p.red_offset) + (red_at.stage * Warps + warp) * Tiles * 32 + lane;
+#pragma unroll
+      for (int i = 0; i < Tiles; ++i) red[i * 32] = make_float4(acc[i][0], acc[i][1], acc[i][2], acc[i][3]);
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(&s.red_full[red_at.stage]);
+      red_at.next(2);
+    }
+  }
+}
+
+// y[row][columns of the item] += d of the row's pairs, k ascending.
+__device__ void add_rows(const Params& p, int first_column, int columns, int thread, int threads) {
+  for (int i = thread; i < p.rows * columns; i += threads) {
+    const int row = i / columns, c = first_column + i % columns;
+    float sum = 0;
+    bool any = false;
+#pragma unroll 8
+    for (int k = 0; k < p.top_k; ++k) {
+      const std::int64_t pair = static_cast<std::int64_t>(row) * p.top_k + k;
+      const int e = p.ids[pair];
+      if (e < 0 || e >= p.experts) continue;
+      sum += __ldcg(p.d + pair * p.hidden + c);
+      any = true;
+    }
+    if (any) p.y[static_cast<std::int64_t>(row) * p.hidden + c] += sum;
+  }
+}
+
+// Items' sums, added over the warps that split K and stored. kEpilogueWarps warps.
+template <int Tiles, int Warps>
+__device__ void store(const Params& p, Shared& s, const std::uint8_t* shared) {
+  constexpr int kThreads = kEpilogueWarps * 32, kBarrier = 1;
+  const int tid = static_cast<int>(threadIdx.x) % kThreads, lane = tid % 32;
+  const int groups = *p.plan.group_count;
+  RingAt at;
+  for (int f = 0; f < 2; ++f) {
+    const Phase& phase = p.phase[f];
+    const Range range = items_of_block(groups, phase.items);
+    int index = -1, done = 0;
+    MoeGroup group{};
+    for (int item = range.begin; item < range.end; ++item) {
+      if (item / phase.items != index) {
+        index = item / phase.items;
+        group = p.plan.groups[index];
+        done = 0;
+      }
+      const int tile0 = item % phase.items * phase.item_tiles;
+      const int valid = min(phase.item_tiles, phase.row_tiles - tile0);
+      const float4* red = reinterpret_cast<const float4*>(shared + p.red_offset) + at.stage * Warps * Tiles * 32;
+      ptx::mbarrier_wait(&s.red_full[at.stage], at.parity);
+      // Two sums a task: rows l / 4 and l / 4 + 8 of tile m, token l % 4 * 2 + odd.
+      for (int task = tid; task < valid * 64; task += kThreads) {
+        const int odd = task % 2, l = task / 2 % 32, m = task / 64;
+        const int token = l % 4 * 2 + odd;
+        if (token >= group.count) continue;
+        const float* from =
+            reinterpret_cast<const float*>(red + (m / Tiles * phase.k_warps * Tiles + m % Tiles) * 32 + l) + odd;
+        float low = 0, high = 0;
+#pragma unroll 8
+        for (int w = 0; w < phase.k_warps; ++w) low += from[w * Tiles * 128], high += from[w * Tiles * 128 + 2];
+        low *= kMoeUnscale;
+        high *= kMoeUnscale;
+        if (f == 0) {
+          const float h = low / (1.0f + __expf(-low)) * high;
+          p.h[static_cast<std::int64_t>(group.begin + token) * p.inter + (tile0 + m) * 8 + l / 4] = __float2bfloat16(h);
         } else {
-          consume_item<Tiles, MaxCols>(p, phase, f, s, ring, at, x_at, red, group, tile0);
+          const std::int64_t pair = p.plan.slot_pair[group.begin + token];
+          const float weight = p.weights[pair];
+          float* to = p.d + pair * p.hidden + (tile0 + m) * 16 + l / 4;
+          to[0] = low * weight;
+          to[8] = high * weight;
         }
       }
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(&s.red_empty[at.stage]);
+      at.next(2);
+      ++done;
       if (f == 0) {
+        if ((item + 1) % phase.items != 0 && item + 1 != range.end) continue;
         ptx::fence_proxy_async();
         __threadfence();
-      }
-      ptx::named_barrier(1, kConsumerThreads);
-      if (threadIdx.x == 0) {
-        if (f == 0) ptx::add_release(&p.plan.done[group_index], end - first);
-        ptx::mbarrier_arrive(&s.x_empty);
+        ptx::named_barrier(kBarrier, kThreads);
+        if (tid == 0) ptx::add_release(&p.plan.done[index], done);
+      } else if (p.rows <= kFusedRows) {
+        __threadfence();
+        ptx::named_barrier(kBarrier, kThreads);
+        if (tid == 0) s.last = atomicAdd(&p.plan.tickets[item % phase.items], 1) == groups - 1;
+        ptx::named_barrier(kBarrier, kThreads);
+        if (s.last) {
+          __threadfence();
+          add_rows(p, tile0 * kMoeTileRows, valid * kMoeTileRows, tid, kThreads);
+        }
       }
     }
   }
 }
 
-template <int Tiles, int MaxCols>
-__global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Params p) {
+template <int Tiles, int Warps>
+__global__ void __launch_bounds__((Warps + 2 + kEpilogueWarps) * 32, 1) experts_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) std::uint8_t shared[];
   Shared& s = *reinterpret_cast<Shared*>(shared);
   if (threadIdx.x == 0) {
     for (int i = 0; i < p.stages; ++i) {
       ptx::mbarrier_init(&s.full[i], 1);
-      ptx::mbarrier_init(&s.empty[i], kConsumers);
+      ptx::mbarrier_init(&s.empty[i], Warps);
     }
     ptx::mbarrier_init(&s.x_full, 1);
-    ptx::mbarrier_init(&s.x_empty, 1);
+    ptx::mbarrier_init(&s.x_empty, Warps);
+    for (int i = 0; i < 2; ++i) {
+      ptx::mbarrier_init(&s.red_full[i], Warps);
+      ptx::mbarrier_init(&s.red_empty[i], kEpilogueWarps);
+    }
     ptx::fence_barrier_init();
   }
   __syncthreads();
+  ptx::wait_for_prior_grid();
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  if (warp < kConsumers) {
-    consume<Tiles, MaxCols>(p, s, shared);
-  } else if (warp == kConsumers) {
-    if (threadIdx.x % 32 == 0) produce_weights(p, s, ptx::shared_address(shared + p.ring_offset), Tiles);
-  } else {
+  if (warp < Warps) {
+    consume<Tiles, Warps>(p, s, shared);
+  } else if (warp == Warps) {
+    if (threadIdx.x % 32 == 0) {
+      produce_weights(p, s, ptx::shared_address(shared + p.ring_offset), Tiles * Warps * kMoeTileBytes);
+    }
+  } else if (warp == Warps + 1) {
     produce_activations(p, s, ptx::shared_address(shared + p.x_offset));
+  } else {
+    store<Tiles, Warps>(p, s, shared);
   }
 }
 
-// y[row] += d of the row's pairs, k ascending; four columns a thread.
-__global__ void combine_kernel(const float* d, const std::int32_t* ids, int experts, int top_k, int hidden,
-                               float* y) {
+// The same sum as add_rows, for more rows; four columns a thread.
+__global__ void combine_kernel(const float* d, const std::int32_t* ids, int experts, int top_k, int hidden, float* y) {
+  ptx::wait_for_prior_grid();
   const int c = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * 4;
   if (c >= hidden) return;
   const std::int64_t row = blockIdx.x;
@@ -358,34 +387,48 @@ __global__ void combine_kernel(const float* d, const std::int32_t* ids, int expe
   *to = old;
 }
 
-Phase make_phase(const std::uint8_t* weights, std::size_t expert_bytes, int k, int row_tiles, int tiles) {
+Phase make_phase(const std::uint8_t* weights, std::size_t expert_bytes, int k, int row_tiles, int tiles, int warps) {
   Phase f;
   f.weights = weights;
   f.expert_bytes = static_cast<std::int64_t>(expert_bytes);
   f.k_tiles = k / kMoeTileCols;
   f.row_tiles = row_tiles;
-  f.k_warps = f.k_tiles == 1 || f.k_tiles == 2 || f.k_tiles == 4 ? f.k_tiles : kConsumers;
-  f.item_tiles = tiles * kConsumers / f.k_warps;
+  f.k_warps = f.k_tiles == 1 || f.k_tiles == 2 || f.k_tiles == 4 ? f.k_tiles : kKWarps;
+  f.item_tiles = tiles * warps / f.k_warps;
   f.items = (row_tiles + f.item_tiles - 1) / f.item_tiles;
   f.steps = (f.k_tiles + f.k_warps - 1) / f.k_warps;
   return f;
 }
 
 constexpr std::size_t h_bytes(int rows, int top_k, int inter) {
-  return (static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) * static_cast<std::size_t>(inter) *
-              2 +
-          255) /
+  return (static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) * static_cast<std::size_t>(inter) * 2 + 255) /
          256 * 256;
 }
 
 constexpr std::size_t kSharedLimit = 227 * 1024;
 
-template <int Tiles, int MaxCols>
+template <class... Parameters, class... Arguments>
+cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared, bool overlap,
+                          cudaStream_t stream, Arguments... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = overlap ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+template <int Tiles, int Warps>
 cudaError_t launch(const ExpertsArgs& args, Params& p, cudaStream_t stream) {
-  const std::size_t x_bytes = static_cast<std::size_t>(MaxCols) * 8 *
-                              (static_cast<std::size_t>(std::max(p.hidden, p.inter)) * 2 + kRowPad);
-  const std::size_t red_bytes = std::size_t{2} * kConsumers * Tiles * MaxCols * 512;
-  const std::size_t stage_bytes = static_cast<std::size_t>(Tiles) * kConsumers * kMoeTileBytes;
+  const std::size_t x_bytes =
+      std::size_t{kExpertsGroupRows} * (static_cast<std::size_t>(std::max(p.hidden, p.inter)) * 2 + kRowPad);
+  const std::size_t red_bytes = std::size_t{2} * Warps * Tiles * 512;
+  const std::size_t stage_bytes = static_cast<std::size_t>(Tiles) * Warps * kMoeTileBytes;
   std::size_t at = (sizeof(Shared) + 127) / 128 * 128;
   p.x_offset = static_cast<std::uint32_t>(at);
   at += (x_bytes + 127) / 128 * 128;
@@ -396,56 +439,57 @@ cudaError_t launch(const ExpertsArgs& args, Params& p, cudaStream_t stream) {
   const int fit = static_cast<int>(std::min<std::size_t>((kSharedLimit - at) / stage_bytes, kMaxStages));
   p.stages = args.tuning.stages > 0 ? std::min(args.tuning.stages, fit) : fit;
   at += static_cast<std::size_t>(p.stages) * stage_bytes;
-  p.phase[0] =
-      make_phase(args.bank.gate_up, moe_gate_up_bytes(p.hidden, p.inter), p.hidden, p.inter / 8, Tiles);
-  p.phase[1] = make_phase(args.bank.down, moe_down_bytes(p.hidden, p.inter), p.inter, p.hidden / 16, Tiles);
-  const auto kernel = experts_kernel<Tiles, MaxCols>;
-  static const cudaError_t allowed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                          static_cast<int>(kSharedLimit));
+  p.phase[0] = make_phase(args.bank.gate_up, moe_gate_up_bytes(p.hidden, p.inter), p.hidden, p.inter / 8, Tiles, Warps);
+  p.phase[1] = make_phase(args.bank.down, moe_down_bytes(p.hidden, p.inter), p.inter, p.hidden / 16, Tiles, Warps);
+  if (p.phase[1].items > kMoePlanTickets) return cudaErrorInvalidValue;
+  const auto kernel = experts_kernel<Tiles, Warps>;
+  static const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kSharedLimit));
   if (allowed != cudaSuccess) return allowed;
-  kernel<<<args.sm_count, kThreads, at, stream>>>(p);
+  const cudaError_t code = launch_kernel(kernel, dim3(static_cast<unsigned>(args.sm_count)),
+                                         (Warps + 2 + kEpilogueWarps) * 32, at, args.overlap, stream, p);
+  if (code != cudaSuccess || args.rows <= kFusedRows) return code;
   const int threads = std::min(256, (p.hidden / 4 + 31) / 32 * 32);
-  combine_kernel<<<dim3(static_cast<unsigned>(args.rows),
-                        static_cast<unsigned>((p.hidden / 4 + threads - 1) / threads)),
-                   threads, 0, stream>>>(p.d, args.ids, args.bank.experts, p.top_k, p.hidden, args.y);
-  return cudaGetLastError();
+  return launch_kernel(combine_kernel,
+                       dim3(static_cast<unsigned>(args.rows), static_cast<unsigned>((p.hidden / 4 + threads - 1) / threads)),
+                       threads, 0, args.overlap, stream, static_cast<const float*>(p.d), args.ids, args.bank.experts, p.top_k,
+                       p.hidden, args.y);
 }
 
 }  // namespace
 
 std::size_t experts_workspace(int rows, int top_k, int hidden, int inter) {
-  return h_bytes(rows, top_k, inter) + static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) *
-                                           static_cast<std::size_t>(hidden) * 4;
+  return h_bytes(rows, top_k, inter) +
+         static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) * static_cast<std::size_t>(hidden) * 4;
 }
 
-ExpertsTuning experts_tuning(int rows, int top_k, const PackedExperts& bank) {
+ExpertsTuning experts_tuning(const PackedExperts& bank) {
   ExpertsTuning tuning;
-  // 16 rows of activations of more than 4096 elements leave no room for the ring.
-  const bool wide = std::max(bank.hidden, bank.inter) > 4096;
-  tuning.group_rows = !wide && rows * top_k > 2 * bank.experts ? 16 : 8;
-  tuning.tiles = 2;
+  // Items of half the size where an expert has too few for all blocks to get some.
+  if (bank.inter < 512) tuning.tiles = 1;
   return tuning;
 }
 
 cudaError_t launch_experts(const ExpertsArgs& args, cudaStream_t stream) {
   if (args.rows <= 0) return cudaSuccess;
-  if (!moe_shape_packs(args.bank.hidden, args.bank.inter) || args.rows > kExpertsRows)
-    return cudaErrorInvalidValue;
+  if (!moe_shape_packs(args.bank.hidden, args.bank.inter) || args.rows > kExpertsRows) return cudaErrorInvalidValue;
   Params p;
   p.x = static_cast<const std::uint8_t*>(args.x);
   p.weights = args.weights;
+  p.ids = args.ids;
   p.plan = args.plan;
+  p.rows = args.rows;
   p.hidden = args.bank.hidden;
   p.inter = args.bank.inter;
   p.top_k = args.top_k;
+  p.experts = args.bank.experts;
+  p.y = args.y;
   p.h = static_cast<__nv_bfloat16*>(args.workspace);
-  p.d = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args.workspace) +
-                                 h_bytes(args.rows, args.top_k, p.inter));
+  p.d = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args.workspace) + h_bytes(args.rows, args.top_k, p.inter));
   const ExpertsTuning& t = args.tuning;
-  if (t.group_rows == 8 && t.tiles == 2) return launch<2, 1>(args, p, stream);
-  if (t.group_rows == 8 && t.tiles == 4) return launch<4, 1>(args, p, stream);
-  if (t.group_rows == 16 && t.tiles == 2) return launch<2, 2>(args, p, stream);
-  if (t.group_rows == 16 && t.tiles == 4) return launch<4, 2>(args, p, stream);
+  if (t.warps == 8 && t.tiles == 4) return launch<4, 8>(args, p, stream);
+  if (t.warps == 16 && t.tiles == 2) return launch<2, 16>(args, p, stream);
+  if (t.warps == 16 && t.tiles == 1) return launch<1, 16>(args, p, stream);
   return cudaErrorInvalidValue;
 }
 

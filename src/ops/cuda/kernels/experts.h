@@ -21,13 +21,16 @@ struct PackedExperts {
   int inter = 0;
 };
 
+// Rows of an expert that share one pass over its weights: what the plan's groups are cut to.
+inline constexpr int kExpertsGroupRows = 8;
+
 // How the kernel is cut; a row's bits do not depend on it.
 struct ExpertsTuning {
-  int group_rows = 8;  // rows of an expert that share one pass over its weights: 8 or 16
-  int tiles = 2;       // row tiles a warp holds: 2 or 4
-  int stages = 0;      // of the ring of weights in shared memory; 0: as many as fit
+  int tiles = 2;   // row tiles a warp holds
+  int warps = 16;  // that multiply
+  int stages = 0;  // of the ring of weights in shared memory; 0: as many as fit
 };
-ExpertsTuning experts_tuning(int rows, int top_k, const PackedExperts& bank);
+ExpertsTuning experts_tuning(const PackedExperts& bank);
 
 // y[row] += sum_k weights[row, k] * down[ids[row, k]](silu(gate(x[row])) * up(x[row])), k ascending. The product
 // silu(gate) * up is rounded to bf16 and nothing else is. Each K sum is taken in the same order whatever the rows of the
@@ -39,16 +42,17 @@ struct ExpertsArgs {
   const std::int32_t* ids = nullptr;  // [rows, top_k]; those outside [0, experts) contribute nothing
   const float* weights = nullptr;     // [rows, top_k]
   PackedExperts bank;
-  MoePlan plan;               // of ids, with tuning.group_rows; its `done` are 0 and are used up by the call
+  MoePlan plan;               // of ids, of kExpertsGroupRows; its counters are 0 and are used up by the call
   float* y = nullptr;         // [rows, hidden], added to
   void* workspace = nullptr;  // experts_workspace bytes, 16-byte aligned
   int sm_count = 132;
+  bool overlap = false;  // launched with programmatic stream serialization: starts while the kernel before it ends
   ExpertsTuning tuning;
 };
 inline constexpr int kExpertsRows = kMoePlanRows;
 
 std::size_t experts_workspace(int rows, int top_k, int hidden, int inter);
-// Two kernels. cudaErrorInvalidValue: a shape that does not pack or does not fit.
+// One kernel, two for more than 8 rows. cudaErrorInvalidValue: a shape that does not pack or does not fit.
 cudaError_t launch_experts(const ExpertsArgs& args, cudaStream_t stream);
 
 }  // namespace mimo::cuda

@@ -20,6 +20,7 @@ __device__ void build_moe_plan(const MoePlanArgs& args, MoePlanScratch& s) {
   const int pairs = args.rows * args.top_k;
   const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, warp = tid / 32;
   for (int e = tid; e < args.experts; e += Threads) s.count[e] = 0;
+  for (int i = tid; i < kMoePlanTickets; i += Threads) args.plan.tickets[i] = 0;
   __syncthreads();
   constexpr int kKeep = 8;  // ranks held in registers; the pairs after Threads * kKeep are ranked again below
   int kept[kKeep];

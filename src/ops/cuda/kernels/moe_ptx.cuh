@@ -80,6 +80,10 @@ __device__ inline void add_release(std::int32_t* p, int v) {
                : "memory");
 }
 
+// Programmatic dependent launch: until everything before this kernel is complete; lets the next one start to wait.
+__device__ inline void wait_for_prior_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ inline void let_next_grid_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
 // Four 8x8 matrices of 16-bit elements; lane i names row i % 8 of matrix i / 8.
 __device__ inline void ldmatrix_x4(std::uint32_t address, std::uint32_t (&r)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -158,6 +158,8 @@ __device__ bool last_block(std::int32_t* ticket, int blocks, int* flag) {
 
 template <ActType X, ActType W, int Cols>
 __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ Params p) {
+  ptx::let_next_grid_start();
+  ptx::wait_for_prior_grid();
   const RouteArgs& a = p.args;
   union Scratch {
     float4 sums[kWarps][Cols][32];
@@ -240,16 +242,20 @@ constexpr std::size_t ticket_bytes(int rows) {
 }
 
 template <ActType X, ActType W>
-void launch(const Params& p, cudaStream_t stream) {
+cudaError_t launch(const Params& p, cudaStream_t stream) {
   const RouteArgs& a = p.args;
   dim3 grid(static_cast<unsigned>(sets_of(a.experts, kBlockExperts)), static_cast<unsigned>(p.splits));
-  if (a.rows <= 8) {
-    grid.z = 1;
-    route_kernel<X, W, 1><<<grid, kThreads, 0, stream>>>(p);
-  } else {
-    grid.z = static_cast<unsigned>(sets_of(a.rows, kMaxRows));
-    route_kernel<X, W, kMaxRows / 8><<<grid, kThreads, 0, stream>>>(p);
-  }
+  cudaLaunchConfig_t config = {};
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = a.overlap ? 1 : 0;
+  grid.z = a.rows <= 8 ? 1 : static_cast<unsigned>(sets_of(a.rows, kMaxRows));
+  config.gridDim = grid;
+  return cudaLaunchKernelEx(&config, a.rows <= 8 ? route_kernel<X, W, 1> : route_kernel<X, W, kMaxRows / 8>, p);
 }
 
 }  // namespace
@@ -275,11 +281,9 @@ cudaError_t launch_route(const RouteArgs& args, cudaStream_t stream) {
   p.partial = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args.workspace) + ticket_bytes(args.rows));
   constexpr ActType kF32 = ActType::kF32, kBF16 = ActType::kBF16;
   if (args.type == kBF16) {
-    args.router_type == kBF16 ? launch<kBF16, kBF16>(p, stream) : launch<kBF16, kF32>(p, stream);
-  } else {
-    args.router_type == kBF16 ? launch<kF32, kBF16>(p, stream) : launch<kF32, kF32>(p, stream);
+    return args.router_type == kBF16 ? launch<kBF16, kBF16>(p, stream) : launch<kBF16, kF32>(p, stream);
   }
-  return cudaGetLastError();
+  return args.router_type == kBF16 ? launch<kF32, kBF16>(p, stream) : launch<kF32, kF32>(p, stream);
 }
 
 }  // namespace mimo::cuda
