@@ -1,6 +1,7 @@
 // The CUDA backend in tests, beside the oracle.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <stdexcept>
@@ -49,8 +50,28 @@ inline std::vector<float> bf16_values(Random& random, std::size_t count, float d
   return values;
 }
 
+// FP8 activations of spec model 3.3, as values: per row and 128 columns s = max|x| / 448 and E4M3(x / s) * s.
+inline std::vector<float> fp8_rows(const std::vector<float>& x, std::size_t cols) {
+  std::vector<float> out(x.size());
+  for (std::size_t row = 0; row < x.size(); row += cols) {
+    for (std::size_t begin = 0; begin < cols; begin += 128) {
+      const std::size_t end = std::min(begin + 128, cols);
+      float top = 1e-10f;
+      for (std::size_t i = begin; i < end; ++i) top = std::max(top, std::fabs(x[row + i]));
+      const float scale = top / 448.0f;
+      for (std::size_t i = begin; i < end; ++i) {
+        out[row + i] = e4m3_to_float(float_to_e4m3(x[row + i] / scale)) * scale;
+      }
+    }
+  }
+  return out;
+}
+
 // One rounding to bf16 of a result, and fp32 sums.
 inline constexpr double kExactBound = 2e-6;
 inline constexpr double kRoundedBound = 2.5e-3;
+// Sums in tensor cores, whose accumulators cut off what fp32 would round.
+inline constexpr double kTensorBound = 3e-5;
+inline constexpr double kFp8TensorBound = 2e-3;
 
 }  // namespace mimo::testing

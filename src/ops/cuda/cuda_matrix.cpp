@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/kernels/moe_pack.h"
 
 namespace mimo::cuda {
 namespace {
@@ -113,7 +114,8 @@ Result<std::unique_ptr<CudaMatrix>> CudaMatrix::stack(std::span<const WeightView
   return matrix;
 }
 
-Result<std::unique_ptr<MlpBank>> CudaMlpBank::pack(std::span<const MlpViews> experts, Device& device) {
+Result<std::unique_ptr<MlpBank>> CudaMlpBank::pack(std::span<const MlpViews> experts, bool packed,
+                                                   Device& device) {
   auto bank = std::make_unique<CudaMlpBank>();
   const MlpViews& first = experts.front();
   bank->experts_ = static_cast<int>(experts.size());
@@ -126,6 +128,12 @@ Result<std::unique_ptr<MlpBank>> CudaMlpBank::pack(std::span<const MlpViews> exp
   if (bank->hidden_ % kMxfp4Block != 0 || bank->inter_ % kMxfp4Block != 0) {
     return fail(ErrorCode::kUnsupported, "{}: experts of {} x {}: the CUDA backend needs multiples of {}",
                 first.gate->name, bank->inter_, bank->hidden_, kMxfp4Block);
+  }
+  if (packed && experts.size() > 1 && first.gate->format == WeightFormat::kMxfp4 &&
+      moe_shape_packs(bank->hidden_, bank->inter_)) {
+    if (const Status ok = bank->pack_experts(experts, device); !ok) return forward_error(ok);
+    device.wait();
+    return bank;
   }
   for (int part = 0; part < 3; ++part) {
     if (const Status ok = bank->pack_part(experts, part, device); !ok) return forward_error(ok);
@@ -144,6 +152,61 @@ Status CudaMlpBank::pack_dense(const MlpViews& views, Device& device) {
   gate_up_ = std::move(*above);
   down_ = std::move(*below);
   bytes_ = gate_up_->bytes() + down_->bytes();
+  return {};
+}
+
+Status CudaMlpBank::pack_experts(std::span<const MlpViews> experts, Device& device) {
+  const std::size_t gate_up_bytes = moe_gate_up_bytes(hidden_, inter_);
+  const std::size_t down_bytes = moe_down_bytes(hidden_, inter_);
+  const std::size_t codes = static_cast<std::size_t>(hidden_) * static_cast<std::size_t>(inter_) / 2;
+  const std::size_t scales = codes / 16;
+  const std::size_t count = experts.size();
+  // The matrices of one expert as they are stored, each codes, then scales. Two in turn.
+  memory_.resize(2);
+  std::unique_ptr<Buffer> raw;
+  for (const auto& [bytes, memory] : {std::pair{count * gate_up_bytes, &memory_[0]},
+                                      std::pair{count * down_bytes, &memory_[1]},
+                                      std::pair{3 * (codes + scales), &raw}}) {
+    Result<std::unique_ptr<Buffer>> made = device.allocate(bytes);
+    if (!made) return tl::unexpected(made.error().within(experts.front().gate->name));
+    *memory = std::move(*made);
+  }
+  packed_.experts = experts_;
+  packed_.hidden = hidden_;
+  packed_.inter = inter_;
+  packed_.gate_up = static_cast<std::uint8_t*>(memory_[0]->data());
+  packed_.down = static_cast<std::uint8_t*>(memory_[1]->data());
+  auto* stored = static_cast<std::uint8_t*>(raw->data());
+  for (std::size_t e = 0; e < count; ++e) {
+    Mxfp4Rows parts[3];
+    const WeightView* views[] = {experts[e].gate, experts[e].up, experts[e].down};
+    for (std::size_t p = 0; p < 3; ++p) {
+      const WeightView& view = *views[p];
+      const bool down = p == 2;
+      if (view.format != WeightFormat::kMxfp4 || view.rows != (down ? hidden_ : inter_) ||
+          view.cols != (down ? inter_ : hidden_)) {
+        return fail(ErrorCode::kUnsupported, "{}: format or shape differs from that of {}", view.name,
+                    experts.front().gate->name);
+      }
+      const std::size_t row_bytes = weight_row_bytes(view.format, view.cols);
+      const auto scale_width = static_cast<std::size_t>(view.cols / kMxfp4Block);
+      std::uint8_t* to = stored + p * (codes + scales);
+      std::uint8_t* scales_to = to + codes;
+      parts[p] = {to, static_cast<std::int64_t>(row_bytes), scales_to, static_cast<std::int64_t>(scale_width)};
+      for (const WeightSegment& segment : view.segments) {
+        const auto rows = static_cast<std::size_t>(segment.rows);
+        device.upload_rows(to, segment.data, row_bytes, segment.row_stride, rows);
+        device.upload_rows(scales_to, segment.scales_u8, scale_width, segment.scale_stride, rows);
+        to += rows * row_bytes;
+        scales_to += rows * scale_width;
+      }
+    }
+    MIMO_CUDA(launch_pack_expert(parts[0], parts[1], parts[2], hidden_, inter_,
+                                 static_cast<std::uint8_t*>(memory_[0]->data()) + e * gate_up_bytes,
+                                 static_cast<std::uint8_t*>(memory_[1]->data()) + e * down_bytes, device.stream()));
+  }
+  device.wait();
+  bytes_ = count * (gate_up_bytes + down_bytes);
   return {};
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/weight_view.h"
 #include "ops/cuda/device.h"
+#include "ops/cuda/kernels/experts.h"
 #include "ops/cuda/kernels/experts_plain.h"
 #include "ops/cuda/kernels/linear.h"
 #include "ops/ops.h"
@@ -33,7 +34,8 @@ class CudaMatrix final : public Matrix {
 // Gated MLPs. One expert that is not MXFP4 is a pair of dense matrices; others lie as the checkpoint has them.
 class CudaMlpBank final : public MlpBank {
  public:
-  static Result<std::unique_ptr<MlpBank>> pack(std::span<const MlpViews> experts, Device& device);
+  // `packed`: MXFP4 experts are repacked for the kernels of experts.h where their shape allows it.
+  static Result<std::unique_ptr<MlpBank>> pack(std::span<const MlpViews> experts, bool packed, Device& device);
 
   int experts() const override { return experts_; }
   std::size_t bytes() const override { return bytes_; }
@@ -44,12 +46,14 @@ class CudaMlpBank final : public MlpBank {
   // Null unless it is one dense MLP: gate above up, and down.
   const CudaMatrix* gate_up() const { return gate_up_.get(); }
   const CudaMatrix* down() const { return down_.get(); }
+  const PackedExperts& packed() const { return packed_; }  // gate_up is null: they lie as the checkpoint has them
   const MlpWeights& stored(int part) const {
     return stored_[static_cast<std::size_t>(part)];
   }  // gate, up, down
 
  private:
   Status pack_dense(const MlpViews& views, Device& device);
+  Status pack_experts(std::span<const MlpViews> experts, Device& device);
   Status pack_part(std::span<const MlpViews> experts, int part, Device& device);
 
   int experts_ = 0;
@@ -60,6 +64,7 @@ class CudaMlpBank final : public MlpBank {
   std::unique_ptr<CudaMatrix> down_;
   std::vector<std::unique_ptr<Buffer>> memory_;
   MlpWeights stored_[3];
+  PackedExperts packed_;
 };
 
 }  // namespace mimo::cuda

@@ -5,14 +5,15 @@
 #include "core/check.h"
 #include "ops/backend_array.h"
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/cuda_experts.h"
 #include "ops/cuda/cuda_kv.h"
+#include "ops/cuda/cuda_linear.h"
 #include "ops/cuda/cuda_matrix.h"
 #include "ops/cuda/cuda_sequences.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/graphs.h"
 #include "ops/cuda/kernels/attention_plain.h"
 #include "ops/cuda/kernels/elementwise.h"
-#include "ops/cuda/kernels/linear_plain.h"
 #include "ops/cuda/kernels/route_plain.h"
 
 namespace mimo {
@@ -44,16 +45,26 @@ const LinearWeight& weight_of(const Matrix& matrix) {
 class CudaOps final : public Ops {
  public:
   CudaOps(std::unique_ptr<Device> device, const CudaOptions& options)
-      : device_(std::move(device)), graphs_(*device_), act_(options.exact ? ActType::kF32 : ActType::kBF16) {}
+      : device_(std::move(device)),
+        graphs_(*device_),
+        act_(options.exact ? ActType::kF32 : ActType::kBF16),
+        fast_(!options.exact && device_->info().major == 9),
+        linear_(*this, *device_, act_, fast_),
+        experts_(*this, *device_, act_, fast_) {}
 
   const char* name() const override { return "cuda"; }
 
   std::vector<std::string> describe() const override {
     const DeviceInfo& info = device_->info();
-    return {fmt::format("device: cuda:{} {}, compute capability {}.{}, {} multiprocessors, {:.1f} GB",
-                        info.index, info.name, info.major, info.minor, info.multiprocessors,
-                        static_cast<double>(info.total_bytes) / 1e9),
-            fmt::format("activations: {}", act_ == ActType::kF32 ? "fp32" : "BF16")};
+    std::vector<std::string> lines = {
+        fmt::format("device: cuda:{} {}, compute capability {}.{}, {} multiprocessors, {:.1f} GB", info.index,
+                    info.name, info.major, info.minor, info.multiprocessors,
+                    static_cast<double>(info.total_bytes) / 1e9),
+        fmt::format("activations: {}", act_ == ActType::kF32 ? "fp32" : "BF16")};
+    for (const auto& part : {linear_.describe(), experts_.describe()}) {
+      lines.insert(lines.end(), part.begin(), part.end());
+    }
+    return lines;
   }
 
   Result<std::unique_ptr<Buffer>> allocate(std::size_t bytes) override {
@@ -92,6 +103,7 @@ class CudaOps final : public Ops {
   void to_act(const float* x, std::size_t count, Act* out) override {
     device_->use();
     round_to_act(x, count, out, act_, stream());
+    linear_.written(out);
   }
   std::unique_ptr<SequenceBatch> make_sequences(const RopeSpec& rope) override {
     return std::make_unique<CudaSequences>(*this, rope);
@@ -104,7 +116,7 @@ class CudaOps final : public Ops {
   Result<std::unique_ptr<Matrix>> pack_router(const WeightView& view) override;
   Result<std::unique_ptr<MlpBank>> pack_mlps(std::span<const MlpViews> experts, MatrixUse /*use*/) override {
     device_->use();
-    return CudaMlpBank::pack(experts, *device_);
+    return CudaMlpBank::pack(experts, fast_, *device_);
   }
   Result<std::unique_ptr<KvStore>> make_kv(const KvSpec& spec) override {
     device_->use();
@@ -128,21 +140,23 @@ class CudaOps final : public Ops {
   void rms_norm(const float* x, int rows, const Vector& weight, float eps, Act* out,
                 std::size_t out_width) override {
     device_->use();
-    cuda::rms_norm(x, rows, static_cast<int>(weight.size()), weight.data(), eps, out, act_, out_width,
-                   stream());
+    linear_.rms_norm(x, rows, weight, eps, out, out_width);
   }
   void rms_norm_heads(Act* x, std::size_t row_width, int rows, int heads, const Vector& weight,
                       float eps) override {
     device_->use();
     cuda::rms_norm_heads(x, act_, row_width, rows, heads, static_cast<int>(weight.size()), weight.data(), eps,
                          stream());
+    linear_.written(x);
   }
 
   void linear(const Act* x, int rows, const Matrix& weight, float* y, Store store) override {
-    linear(x, rows, weight_of(weight), y, ActType::kF32, store == Store::kAdd);
+    device_->use();
+    linear_.run(x, rows, weight_of(weight), y, ActType::kF32, store == Store::kAdd);
   }
   void linear(const Act* x, int rows, const Matrix& weight, Act* y) override {
-    linear(x, rows, weight_of(weight), y, act_, false);
+    device_->use();
+    linear_.run(x, rows, weight_of(weight), y, act_, false);
   }
 
   void rope_and_store_kv(Act* qkv, std::size_t row_width, const SequenceBatch& sequences,
@@ -160,6 +174,7 @@ class CudaOps final : public Ops {
     args.rotary_dims = batch.rotary_dims();
     args.value_scale = value_scale;
     rope_and_store(args, stream());
+    linear_.written(qkv);
   }
 
   void attention(const Act* qkv, std::size_t row_width, const SequenceBatch& sequences,
@@ -179,50 +194,37 @@ class CudaOps final : public Ops {
     args.mask = spec.mask == MaskKind::kCausal ? Mask::kCausal : Mask::kBidirectional;
     args.type = act_;
     attention_plain(args, stream());
+    linear_.written(out);
   }
 
   void route(const Act* x, int rows, const Matrix& router, const RouteSpec& spec, std::int32_t* ids,
              float* weights) override {
     device_->use();
     const auto& stored = dynamic_cast<const CudaRouter&>(router);
-    RouteArgs args;
-    args.x = x;
-    args.type = act_;
-    args.rows = rows;
-    args.hidden = static_cast<int>(stored.cols());
-    args.router = stored.data();
-    args.router_bf16 = stored.bf16();
-    args.bias = spec.bias == nullptr ? nullptr : spec.bias->data();
-    args.experts = spec.experts;
-    args.top_k = spec.top_k;
-    args.normalize = spec.normalize;
-    args.scale = spec.scale;
-    args.ids = ids;
-    args.weights = weights;
-    MIMO_CHECK(args.experts <= kRouteMaxExperts && args.top_k <= kRouteMaxTopK, "{} experts, {} a token",
-               args.experts, args.top_k);
-    route_plain(args, stream());
+    experts_.route(x, rows, static_cast<int>(stored.cols()), stored.data(), stored.bf16(), spec, ids, weights);
   }
 
   void experts(const Act* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,
                const float* weights, float* y) override {
+    device_->use();
     const auto& own = dynamic_cast<const CudaMlpBank&>(bank);
     MIMO_CHECK(own.gate_up() == nullptr, "a dense MLP has no experts to choose");
-    stored_mlps(x, rows, own, top_k, ids, weights, y);
+    experts_.run(x, rows, own, top_k, ids, weights, y);
   }
 
   void mlp(const Act* x, int rows, const MlpBank& bank, float* y) override {
+    device_->use();
     const auto& own = dynamic_cast<const CudaMlpBank&>(bank);
     if (own.gate_up() == nullptr) {
-      stored_mlps(x, rows, own, 1, nullptr, nullptr, y);
+      experts_.run(x, rows, own, 1, nullptr, nullptr, y);
       return;
     }
     const auto inter = static_cast<std::size_t>(own.inter());
     Act* gate_up = gate_up_.reserve(*this, static_cast<std::size_t>(rows) * 2 * inter);
     Act* product = product_.reserve(*this, static_cast<std::size_t>(rows) * inter);
-    linear(x, rows, own.gate_up()->weight(), gate_up, act_, false);
-    silu_mul(gate_up, rows, own.inter(), product, act_, stream());
-    linear(product, rows, own.down()->weight(), y, ActType::kF32, true);
+    linear_.run(x, rows, own.gate_up()->weight(), gate_up, act_, false);
+    linear_.silu_mul(gate_up, rows, own.inter(), product);
+    linear_.run(product, rows, own.down()->weight(), y, ActType::kF32, true);
   }
 
   void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
@@ -234,50 +236,14 @@ class CudaOps final : public Ops {
  private:
   cudaStream_t stream() const { return device_->stream(); }
 
-  void linear(const Act* x, int rows, const LinearWeight& weight, void* y, ActType y_type, bool add) {
-    if (rows == 0) return;
-    device_->use();
-    LinearArgs args;
-    args.x = x;
-    args.x_type = act_;
-    args.x_stride = weight.cols;
-    args.y = y;
-    args.y_type = y_type;
-    args.y_stride = weight.rows;
-    args.add = add;
-    args.rows = rows;
-    launch_linear_plain(args, weight, stream());
-  }
-
-  void stored_mlps(const Act* x, int rows, const CudaMlpBank& bank, int top_k, const std::int32_t* ids,
-                   const float* weights, float* y) {
-    if (rows == 0) return;
-    device_->use();
-    PlainExpertsArgs args;
-    args.x = x;
-    args.type = act_;
-    args.rows = rows;
-    args.hidden = bank.hidden();
-    args.inter = bank.inter();
-    args.experts = bank.experts();
-    args.top_k = top_k;
-    args.ids = ids;
-    args.weights = weights;
-    args.gate = bank.stored(0);
-    args.up = bank.stored(1);
-    args.down = bank.stored(2);
-    args.y = y;
-    args.workspace =
-        workspace_.reserve(*this, plain_experts_workspace(rows, top_k, bank.inter()) / sizeof(float));
-    MIMO_CUDA(launch_plain_experts(args, stream()));
-  }
-
   std::unique_ptr<Device> device_;
   Graphs graphs_;
   ActType act_;
+  bool fast_;
+  CudaLinear linear_;
+  CudaExperts experts_;
   BackendArray<Act> gate_up_;
   BackendArray<Act> product_;
-  BackendArray<float> workspace_;
 };
 
 Result<std::unique_ptr<Matrix>> CudaOps::pack_router(const WeightView& view) {

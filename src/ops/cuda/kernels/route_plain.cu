@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 
 // A block a row: a warp a logit, then one warp chooses.
 template <class X, class W>
-__global__ void route_kernel(RouteArgs args) {
+__global__ void route_kernel(PlainRouteArgs args) {
   __shared__ float score[kRouteMaxExperts];
   __shared__ float choice[kRouteMaxExperts];
   const int lane = threadIdx.x % 32;
@@ -74,7 +74,7 @@ __global__ void route_kernel(RouteArgs args) {
 
 }  // namespace
 
-void route_plain(const RouteArgs& args, cudaStream_t stream) {
+void route_plain(const PlainRouteArgs& args, cudaStream_t stream) {
   if (args.rows == 0) return;
   with_act(args.type, [&](auto* x) {
     using X = std::remove_pointer_t<decltype(x)>;

@@ -9,7 +9,7 @@
 
 namespace mimo::cuda {
 
-struct RouteArgs {
+struct PlainRouteArgs {
   const void* x = nullptr;  // ActType [rows][hidden]
   ActType type = ActType::kBF16;
   int rows = 0;
@@ -28,6 +28,6 @@ struct RouteArgs {
 inline constexpr int kRouteMaxExperts = 1024;
 inline constexpr int kRouteMaxTopK = 32;
 
-void route_plain(const RouteArgs& args, cudaStream_t stream);
+void route_plain(const PlainRouteArgs& args, cudaStream_t stream);
 
 }  // namespace mimo::cuda
