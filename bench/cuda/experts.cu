@@ -1,4 +1,4 @@
-// Times the expert layer: experts [shape 0..3 | -1] [rows,... | all] [tiles warps stages overlap]...
+// Times the expert layer: experts [shape 0..3 | -1] [rows,... | all] [tiles warps stages overlap]...; tiles 0: prefill
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 
 #include "ops/cuda/kernels/experts.h"
 #include "ops/cuda/kernels/experts_plain.h"
+#include "ops/cuda/kernels/experts_prefill.h"
 #include "ops/cuda/kernels/moe_pack.h"
 #include "ops/cuda/kernels/moe_plan.h"
 #include "ops/cuda/kernels/moe_route.h"
@@ -78,11 +79,12 @@ struct Peer {
   int rows;
   double us[4];
 };
-const Peer kPeers[] = {{1, {57.3, 79.0, 36.9, 23.9}},     {2, {88.0, 128.3, 53.8, 27.2}},
-                       {4, {162.8, 233.3, 87.6, 38.2}},   {8, {273.1, 399.9, 156.4, 58.2}},
-                       {16, {482.4, 700.6, 262.4, 94.0}}, {32, {730.8, 1061, 378.6, 139.7}},
-                       {64, {1048, 1532, 548.3, 187.7}},  {128, {1112, 1677, 584.8, 193.3}},
-                       {256, {1146, 1688, 590.3, 197.8}}, {512, {1543, 2232, 823.6, 289.6}}};
+const Peer kPeers[] = {
+    {1, {57.3, 79.0, 36.9, 23.9}},     {2, {88.0, 128.3, 53.8, 27.2}},    {4, {162.8, 233.3, 87.6, 38.2}},
+    {8, {273.1, 399.9, 156.4, 58.2}},  {16, {482.4, 700.6, 262.4, 94.0}}, {32, {730.8, 1061, 378.6, 139.7}},
+    {64, {1048, 1532, 548.3, 187.7}},  {128, {1112, 1677, 584.8, 193.3}}, {256, {1146, 1688, 590.3, 197.8}},
+    {512, {1543, 2232, 823.6, 289.6}}, {1024, {2029, 2954, 1316, 447}},   {2048, {3023, 4424, 2060, 658.5}},
+    {4096, {4602, 6809, 2719, 898}},   {8192, {8294, 11990, 4582, 1527}}};
 
 double median_us(const std::function<void(cudaStream_t)>& enqueue, int calls) {
   cudaStream_t stream;
@@ -96,7 +98,7 @@ double median_us(const std::function<void(cudaStream_t)>& enqueue, int calls) {
   cudaEvent_t a, b;
   ok(cudaEventCreate(&a)), ok(cudaEventCreate(&b));
   std::vector<double> times;
-  for (int i = 0; i < 9; ++i) {
+  for (int i = 0; i < 7; ++i) {
     ok(cudaEventRecord(a, stream));
     ok(cudaGraphLaunch(exec, stream));
     ok(cudaEventRecord(b, stream));
@@ -119,7 +121,7 @@ int main(int argc, char** argv) {
     for (char* t = std::strtok(argv[2], ","); t != nullptr; t = std::strtok(nullptr, ","))
       rows_list.push_back(std::atoi(t));
   } else {
-    rows_list = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+    rows_list = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   }
   struct Try {
     ExpertsTuning tuning;
@@ -127,7 +129,8 @@ int main(int argc, char** argv) {
   };
   std::vector<Try> tries;
   for (int i = 3; i + 3 < argc; i += 4) {
-    tries.push_back({{std::atoi(argv[i]), std::atoi(argv[i + 1]), std::atoi(argv[i + 2])}, std::atoi(argv[i + 3]) != 0});
+    tries.push_back(
+        {{std::atoi(argv[i]), std::atoi(argv[i + 1]), std::atoi(argv[i + 2])}, std::atoi(argv[i + 3]) != 0});
   }
   cudaDeviceProp prop;
   ok(cudaGetDeviceProperties(&prop, 0));
@@ -159,7 +162,9 @@ int main(int argc, char** argv) {
     for (int rows : rows_list) {
       const int pairs = rows * top_k;
       const double call_bytes = std::min(pairs, experts) * static_cast<double>(gu + dn);
-      const int sets = call_bytes > 1e9 ? 2 : std::max(2, std::min(16, static_cast<int>(2e9 / call_bytes)));
+      const int sets = rows >= 512        ? 1
+                       : call_bytes > 1e9 ? 2
+                                          : std::max(2, std::min(16, static_cast<int>(2e9 / call_bytes)));
       auto* x = device<std::uint16_t>(static_cast<std::size_t>(rows) * hidden);
       fill_x<<<256, 256>>>(x, static_cast<std::size_t>(rows) * hidden);
       const std::size_t router_size = static_cast<std::size_t>(experts) * hidden;
@@ -168,37 +173,47 @@ int main(int argc, char** argv) {
       auto* d_ids = device<std::int32_t>(static_cast<std::size_t>(sets) * pairs);
       auto* d_weights = device<float>(static_cast<std::size_t>(sets) * pairs);
       auto* y = device<float>(static_cast<std::size_t>(rows) * hidden);
-      auto* workspace = device<std::uint8_t>(experts_workspace(rows, top_k, hidden, inter));
+      auto* workspace = device<std::uint8_t>(std::max(prefill_experts_workspace(rows, top_k, hidden, inter),
+                                                      experts_workspace(rows, top_k, hidden, inter)));
       auto* route_space = device<std::uint8_t>(route_workspace(rows, hidden, experts));
       ok(cudaMemset(route_space, 0, route_workspace(rows, hidden, experts)));
       auto* plan = device<std::uint8_t>(moe_plan_bytes(rows, top_k, experts, kExpertsGroupRows));
       double peer = 0;
       for (const Peer& q : kPeers) peer = q.rows == rows ? q.us[s] : peer;
       std::vector<Try> list = tries;
-      if (list.empty()) list.push_back({experts_tuning(bank), true});
+      if (list.empty()) list.push_back({rows > 256 ? ExpertsTuning{0, 0, 0} : experts_tuning(bank), true});
       for (const Try& t : list) {
+        const bool prefill = t.tuning.tiles == 0;
+        const int group_rows = prefill ? kPrefillGroupRows : kExpertsGroupRows;
         ExpertsArgs args;
-        args.x = x, args.rows = rows, args.top_k = top_k, args.bank = bank, args.y = y, args.workspace = workspace;
-        args.plan = moe_plan_in(plan, rows, top_k, experts, kExpertsGroupRows);
+        args.x = x, args.rows = rows, args.top_k = top_k, args.bank = bank, args.y = y,
+        args.workspace = workspace;
+        args.plan = moe_plan_in(plan, rows, top_k, experts, group_rows);
         args.sm_count = prop.multiProcessorCount, args.tuning = t.tuning, args.overlap = t.overlap;
         RouteArgs route;
         route.x = x, route.rows = rows, route.hidden = hidden, route.experts = experts, route.top_k = top_k;
         route.workspace = route_space, route.overlap = t.overlap;
-        if (pairs <= kRoutePlanPairs) route.plan = args.plan, route.group_rows = kExpertsGroupRows;
+        if (pairs <= kRoutePlanPairs) route.plan = args.plan, route.group_rows = group_rows;
         const auto one_plan = [&](int c, cudaStream_t stream) {
           RouteArgs r = route;
           r.router = routers + c * router_size;
-          r.ids = d_ids + static_cast<std::size_t>(c) * pairs, r.weights = d_weights + static_cast<std::size_t>(c) * pairs;
+          r.ids = d_ids + static_cast<std::size_t>(c) * pairs,
+          r.weights = d_weights + static_cast<std::size_t>(c) * pairs;
           ok(launch_route(r, stream));
           if (pairs > kRoutePlanPairs) {
-            ok(launch_moe_plan({r.ids, rows, top_k, experts, kExpertsGroupRows, args.plan}, stream));
+            ok(launch_moe_plan({r.ids, rows, top_k, experts, group_rows, args.plan}, stream));
           }
         };
         const auto call = [&](int c, cudaStream_t stream) {
           one_plan(c, stream);
           ExpertsArgs a = args;
-          a.ids = d_ids + static_cast<std::size_t>(c) * pairs, a.weights = d_weights + static_cast<std::size_t>(c) * pairs;
-          const cudaError_t code = launch_experts(a, stream);
+          a.ids = d_ids + static_cast<std::size_t>(c) * pairs,
+          a.weights = d_weights + static_cast<std::size_t>(c) * pairs;
+          PrefillExpertsArgs p;
+          p.x = a.x, p.rows = rows, p.top_k = top_k, p.ids = a.ids, p.weights = a.weights, p.bank = bank,
+          p.plan = a.plan;
+          p.y = y, p.workspace = workspace, p.sm_count = a.sm_count;
+          const cudaError_t code = prefill ? launch_prefill_experts(p, stream) : launch_experts(a, stream);
           if (code != cudaSuccess) std::printf("launch: %s\n", cudaGetErrorString(code)), std::exit(1);
         };
         double error = -1;
@@ -251,13 +266,17 @@ int main(int argc, char** argv) {
           for (int n : count) touched += n > 0, over8 += n > 8;
         }
         touched /= sets, over8 /= sets;
-        const double floor_us = (touched * static_cast<double>(gu + dn) + rows * hidden * 6.0) / 4.60e6;
+        const double floor_us =
+            std::max((touched * static_cast<double>(gu + dn) + rows * hidden * 6.0) / 4.60e6,
+                     6.0 * pairs * hidden * inter / 786e6);
         const double experts_us = all_us - plan_us;
-        std::printf("%-15s rows %4d t%d w%2d s%d o%d | experts %5.1f (>8: %4.1f) floor %7.1f | route %5.1f experts %7.1f "
-                    "(%4.1f%%) layer %7.1f (%4.1f%%) | peer %7.1f (x%.2f) err %.1e\n",
-                    shape.name, rows, t.tuning.tiles, t.tuning.warps, t.tuning.stages, t.overlap, touched, over8, floor_us,
-                    plan_us, experts_us, 100 * floor_us / experts_us, all_us, 100 * floor_us / all_us, peer,
-                    peer / experts_us, error);
+        std::printf(
+            "%-15s rows %4d t%d w%2d s%d o%d | experts %5.1f (>8: %4.1f) floor %7.1f | route %5.1f experts "
+            "%7.1f "
+            "(%4.1f%%) layer %7.1f (%4.1f%%) | peer %7.1f (x%.2f) err %.1e\n",
+            shape.name, rows, t.tuning.tiles, t.tuning.warps, t.tuning.stages, t.overlap, touched, over8,
+            floor_us, plan_us, experts_us, 100 * floor_us / experts_us, all_us, 100 * floor_us / all_us, peer,
+            peer / experts_us, error);
         std::fflush(stdout);
       }
       for (void* p : {static_cast<void*>(d_ids), static_cast<void*>(d_weights), static_cast<void*>(x),

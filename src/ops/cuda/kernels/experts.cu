@@ -2,24 +2,25 @@
 // Every block owns a contiguous range of the items of each phase, found from the plan on the device, and streams their
 // weights through a ring in shared memory that a producer lane fills by bulk copies, across items and phases without a
 // pause. Sixteen warps consume: eight split K (a tile of 128 columns each) and two halves split the row tiles; they
-// hold the weights as the 16-row operand of mma.m16n8k16 and the tokens as the 8-column one. Two more warps add their
+// hold the weights as the 16-row operand of mma.m16n8k16 and the tokens as the 8-column one. Four more warps add their
 // sums in a fixed order and store, while the sixteen go on. Another warp brings a group's activations when the group
-// changes.
+// changes. When all blocks are through, all add the experts of the rows to y.
 #include <cuda_bf16.h>
 
 #include <algorithm>
 
 #include "ops/cuda/kernels/experts.h"
+#include "ops/cuda/kernels/moe_decode.cuh"
 #include "ops/cuda/kernels/moe_ptx.cuh"
 
 namespace mimo::cuda {
 namespace {
 
-constexpr int kKWarps = 8;         // warps that split K, where it has that many tiles
-constexpr int kEpilogueWarps = 2;
+constexpr int kKWarps = 8;  // warps that split K, where it has that many tiles
+constexpr int kEpilogueWarps = 4;
+constexpr int kSumBuffers = 1;  // two would cost a stage of the ring and gain nothing
 constexpr int kMaxStages = 16;
-constexpr int kRowPad = 16;        // bytes after a row of activations, so that ldmatrix rows meet different banks
-constexpr int kFusedRows = 8;      // up to here the last block to finish a tile of columns adds the experts of its rows
+constexpr int kRowPad = 16;  // bytes after a row of activations, so that ldmatrix rows meet different banks
 
 // One of the two matrix products.
 struct Phase {
@@ -50,8 +51,7 @@ struct Params {
 struct Shared {
   std::uint64_t full[kMaxStages], empty[kMaxStages];
   std::uint64_t x_full, x_empty;
-  std::uint64_t red_full[2], red_empty[2];
-  int last;
+  std::uint64_t red_full[kSumBuffers], red_empty[kSumBuffers];
 };
 
 struct Range {
@@ -59,8 +59,20 @@ struct Range {
 };
 __device__ Range items_of_block(int groups, int items) {
   const long long total = static_cast<long long>(groups) * items;
-  return {static_cast<int>(total * blockIdx.x / gridDim.x), static_cast<int>(total * (blockIdx.x + 1) / gridDim.x)};
+  return {static_cast<int>(total * blockIdx.x / gridDim.x),
+          static_cast<int>(total * (blockIdx.x + 1) / gridDim.x)};
 }
+
+// Walks a block's items: tile of the group, group.
+struct ItemWalk {
+  int group, item, left;
+  __device__ ItemWalk(Range range, int items)
+      : group(range.begin / items), item(range.begin - group * items), left(range.end - range.begin) {}
+  __device__ void next(int items) {
+    --left;
+    if (++item == items) item = 0, ++group;
+  }
+};
 
 // A place in a ring of stages and the parity of its barriers.
 struct RingAt {
@@ -77,16 +89,16 @@ __device__ void produce_weights(const Params& p, Shared& s, std::uint32_t ring, 
   const int groups = *p.plan.group_count;
   RingAt at;
   for (int f = 0; f < 2; ++f) {
-    const Phase& phase = p.phase[f];
-    const Range range = items_of_block(groups, phase.items);
+    const Phase phase = p.phase[f];
     int group = -1;
     const std::uint8_t* expert = nullptr;
-    for (int item = range.begin; item < range.end; ++item) {
-      if (item / phase.items != group) {
-        group = item / phase.items;
+    for (ItemWalk walk(items_of_block(groups, phase.items), phase.items); walk.left > 0;
+         walk.next(phase.items)) {
+      if (walk.group != group) {
+        group = walk.group;
         expert = phase.weights + p.plan.groups[group].expert * phase.expert_bytes;
       }
-      const int tile = item % phase.items * phase.item_tiles;
+      const int tile = walk.item * phase.item_tiles;
       const int valid = min(phase.item_tiles, phase.row_tiles - tile);
       const std::uint8_t* from = expert + static_cast<std::int64_t>(tile) * phase.k_tiles * kMoeTileBytes;
       for (int step = 0; step < phase.steps; ++step) {
@@ -97,9 +109,10 @@ __device__ void produce_weights(const Params& p, Shared& s, std::uint32_t ring, 
           const auto bytes = static_cast<std::uint32_t>(k * kMoeTileBytes);
           ptx::mbarrier_arrive_expect(&s.full[at.stage], bytes * static_cast<std::uint32_t>(valid));
           for (int i = 0; i < valid; ++i) {
-            ptx::bulk_copy(to + static_cast<std::uint32_t>(i * kKWarps * kMoeTileBytes),
-                           from + static_cast<std::int64_t>(i * phase.k_tiles + step * kKWarps) * kMoeTileBytes, bytes,
-                           &s.full[at.stage], policy);
+            ptx::bulk_copy(
+                to + static_cast<std::uint32_t>(i * kKWarps * kMoeTileBytes),
+                from + static_cast<std::int64_t>(i * phase.k_tiles + step * kKWarps) * kMoeTileBytes, bytes,
+                &s.full[at.stage], policy);
           }
         } else {
           const auto bytes = static_cast<std::uint32_t>(valid * phase.k_tiles * kMoeTileBytes);
@@ -126,8 +139,9 @@ __device__ void produce_activations(const Params& p, Shared& s, std::uint32_t x_
       const MoeGroup group = p.plan.groups[index];
       const void* from = nullptr;
       if (lane < group.count) {
-        from = f == 0 ? static_cast<const void*>(p.x + static_cast<std::int64_t>(p.plan.slot_pair[group.begin + lane] /
-                                                                                   p.top_k) * row_bytes)
+        from = f == 0 ? static_cast<const void*>(
+                            p.x + static_cast<std::int64_t>(p.plan.slot_pair[group.begin + lane] / p.top_k) *
+                                      row_bytes)
                       : p.h + static_cast<std::int64_t>(group.begin + lane) * p.inter;
       }
       if (f == 1) {
@@ -138,22 +152,25 @@ __device__ void produce_activations(const Params& p, Shared& s, std::uint32_t x_
       }
       ptx::mbarrier_wait(&s.x_empty, parity);
       parity ^= 1;
-      if (lane == 0) ptx::mbarrier_arrive_expect(&s.x_full, row_bytes * static_cast<std::uint32_t>(group.count));
+      if (lane == 0)
+        ptx::mbarrier_arrive_expect(&s.x_full, row_bytes * static_cast<std::uint32_t>(group.count));
       __syncwarp();
       if (lane < group.count) {
-        ptx::bulk_copy(x_at + static_cast<std::uint32_t>(lane) * (row_bytes + kRowPad), from, row_bytes, &s.x_full);
+        ptx::bulk_copy(x_at + static_cast<std::uint32_t>(lane) * (row_bytes + kRowPad), from, row_bytes,
+                       &s.x_full);
       }
     }
   }
 }
 
-// bf16 pairs of a lane's word (moe_layout.h), times 2^-126.
-__device__ void decode(std::uint32_t q, std::uint32_t (&a)[4]) {
-  constexpr std::uint32_t kMask = 0x81c081c0u;
-  a[0] = q & kMask;
-  a[1] = (q << 4) & kMask;
-  a[2] = __funnelshift_l(q, q, 10) & kMask;
-  a[3] = (__funnelshift_l(q, q, 14) & 0x81808180u) | ((q << 6) & 0x00400040u);
+template <int Block>
+__device__ void multiply_block(const uint4& codes, MoeFactors low, MoeFactors high,
+                               const std::uint32_t (&b)[4], float (&acc)[4]) {
+  std::uint32_t a[4];
+  moe_decode<Block>(Block % 2 == 0 ? codes.x : codes.z, low, high, a);
+  ptx::mma_bf16(acc, a, b[0], b[1]);
+  moe_decode<Block>(Block % 2 == 0 ? codes.y : codes.w, low, high, a);
+  ptx::mma_bf16(acc, a, b[2], b[3]);
 }
 
 // Adds the products of a warp's tiles of one stage to acc.
@@ -161,37 +178,31 @@ template <int Tiles>
 __device__ void multiply(const std::uint8_t* tile, int tile_pitch, std::uint32_t x, std::uint64_t* empty,
                          float (&acc)[Tiles][4], int lane) {
   uint4 codes[Tiles][2];
-  uint2 scales[Tiles];
+  MoeFactors low[Tiles], high[Tiles];
 #pragma unroll
   for (int i = 0; i < Tiles; ++i) {
     const std::uint8_t* t = tile + i * tile_pitch;
     codes[i][0] = reinterpret_cast<const uint4*>(t)[lane];
     codes[i][1] = reinterpret_cast<const uint4*>(t)[32 + lane];
-    scales[i] = reinterpret_cast<const uint2*>(t + kMoeTileCodes)[lane / 4];
+    const uint2 scales = reinterpret_cast<const uint2*>(t + kMoeTileCodes)[lane / 4];
+    low[i] = moe_factors(scales.x);
+    high[i] = moe_factors(scales.y);
   }
   __syncwarp();
   if (lane == 0) ptx::mbarrier_arrive(empty);
+  std::uint32_t b[4];
+  ptx::ldmatrix_x4(x, b);
 #pragma unroll
-  for (int block = 0; block < 4; ++block) {
-    std::uint32_t b[4];
-    ptx::ldmatrix_x4(x + block * 64, b);
+  for (int i = 0; i < Tiles; ++i) multiply_block<0>(codes[i][0], low[i], high[i], b, acc[i]);
+  ptx::ldmatrix_x4(x + 64, b);
 #pragma unroll
-    for (int i = 0; i < Tiles; ++i) {
-      const std::uint32_t s0 = __byte_perm(scales[i].x, 0, 0x4040 | block | block << 8) << 7;
-      const std::uint32_t s1 = __byte_perm(scales[i].y, 0, 0x4040 | block | block << 8) << 7;
-      const uint4 c = codes[i][block / 2];
+  for (int i = 0; i < Tiles; ++i) multiply_block<1>(codes[i][0], low[i], high[i], b, acc[i]);
+  ptx::ldmatrix_x4(x + 128, b);
 #pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        std::uint32_t a[4];
-        decode(block % 2 == 0 ? (step == 0 ? c.x : c.y) : (step == 0 ? c.z : c.w), a);
-        a[0] = ptx::mul_bf16x2(a[0], s0);
-        a[1] = ptx::mul_bf16x2(a[1], s1);
-        a[2] = ptx::mul_bf16x2(a[2], s0);
-        a[3] = ptx::mul_bf16x2(a[3], s1);
-        ptx::mma_bf16(acc[i], a, b[2 * step], b[2 * step + 1]);
-      }
-    }
-  }
+  for (int i = 0; i < Tiles; ++i) multiply_block<2>(codes[i][1], low[i], high[i], b, acc[i]);
+  ptx::ldmatrix_x4(x + 192, b);
+#pragma unroll
+  for (int i = 0; i < Tiles; ++i) multiply_block<3>(codes[i][1], low[i], high[i], b, acc[i]);
 }
 
 template <int Tiles, int Warps>
@@ -202,18 +213,20 @@ __device__ void consume(const Params& p, Shared& s, std::uint8_t* shared) {
   RingAt at, red_at;
   std::uint32_t x_parity = 0;
   for (int f = 0; f < 2; ++f) {
-    const Phase& phase = p.phase[f];
-    const Range range = items_of_block(groups, phase.items);
+    const Phase phase = p.phase[f];
     const int k_warp = warp % phase.k_warps, m_warp = warp / phase.k_warps;
-    const std::uint8_t* tiles = shared + p.ring_offset + (m_warp * Tiles * phase.k_warps + k_warp) * kMoeTileBytes;
+    const std::uint8_t* tiles =
+        shared + p.ring_offset + (m_warp * Tiles * phase.k_warps + k_warp) * kMoeTileBytes;
     // Row of ldmatrix: token lane % 8, 8 columns of matrix lane / 8.
     const std::uint32_t pitch = static_cast<std::uint32_t>(phase.k_tiles * kMoeTileCols * 2) + kRowPad;
     const std::uint32_t x = x_at + static_cast<std::uint32_t>(lane % 8) * pitch +
                             static_cast<std::uint32_t>(lane / 8 * 16 + k_warp * kMoeTileCols * 2);
+    const int tile_pitch = phase.k_warps * kMoeTileBytes;
     int group = -1;
-    for (int item = range.begin; item < range.end; ++item) {
-      if (item / phase.items != group) {
-        group = item / phase.items;
+    for (ItemWalk walk(items_of_block(groups, phase.items), phase.items); walk.left > 0;
+         walk.next(phase.items)) {
+      if (walk.group != group) {
+        group = walk.group;
         ptx::mbarrier_wait(&s.x_full, x_parity);
         x_parity ^= 1;
       }
@@ -221,43 +234,27 @@ __device__ void consume(const Params& p, Shared& s, std::uint8_t* shared) {
       for (int step = 0; step < phase.steps; ++step) {
         ptx::mbarrier_wait(&s.full[at.stage], at.parity);
         if (step * kKWarps + k_warp < phase.k_tiles) {
-          multiply<Tiles>(tiles + at.stage * (Tiles * Warps * kMoeTileBytes), phase.k_warps * kMoeTileBytes,
-                          x + static_cast<std::uint32_t>(step * kKWarps * kMoeTileCols * 2), &s.empty[at.stage], acc, lane);
+          multiply<Tiles>(tiles + at.stage * (Tiles * Warps * kMoeTileBytes), tile_pitch,
+                          x + static_cast<std::uint32_t>(step * kKWarps * kMoeTileCols * 2),
+                          &s.empty[at.stage], acc, lane);
         } else if (lane == 0) {
           ptx::mbarrier_arrive(&s.empty[at.stage]);
         }
         at.next(p.stages);
       }
-      if ((item + 1) % phase.items == 0 || item + 1 == range.end) {
+      if (walk.item + 1 == phase.items || walk.left == 1) {
         __syncwarp();
         if (lane == 0) ptx::mbarrier_arrive(&s.x_empty);
       }
       ptx::mbarrier_wait(&s.red_empty[red_at.stage], red_at.parity ^ 1);
-      float4* red = reinterpret_cast<float4*>(shared + p.red_offset) + (red_at.stage * Warps + warp) * Tiles * 32 + lane;
+      float4* red = reinterpret_cast<float4*>(shared + p.red_offset) +
+                    (red_at.stage * Warps + warp) * Tiles * 32 + lane;
 #pragma unroll
       for (int i = 0; i < Tiles; ++i) red[i * 32] = make_float4(acc[i][0], acc[i][1], acc[i][2], acc[i][3]);
       __syncwarp();
       if (lane == 0) ptx::mbarrier_arrive(&s.red_full[red_at.stage]);
-      red_at.next(2);
+      red_at.next(kSumBuffers);
     }
-  }
-}
-
-// y[row][columns of the item] += d of the row's pairs, k ascending.
-__device__ void add_rows(const Params& p, int first_column, int columns, int thread, int threads) {
-  for (int i = thread; i < p.rows * columns; i += threads) {
-    const int row = i / columns, c = first_column + i % columns;
-    float sum = 0;
-    bool any = false;
-#pragma unroll 8
-    for (int k = 0; k < p.top_k; ++k) {
-      const std::int64_t pair = static_cast<std::int64_t>(row) * p.top_k + k;
-      const int e = p.ids[pair];
-      if (e < 0 || e >= p.experts) continue;
-      sum += __ldcg(p.d + pair * p.hidden + c);
-      any = true;
-    }
-    if (any) p.y[static_cast<std::int64_t>(row) * p.hidden + c] += sum;
   }
 }
 
@@ -269,19 +266,20 @@ __device__ void store(const Params& p, Shared& s, const std::uint8_t* shared) {
   const int groups = *p.plan.group_count;
   RingAt at;
   for (int f = 0; f < 2; ++f) {
-    const Phase& phase = p.phase[f];
-    const Range range = items_of_block(groups, phase.items);
+    const Phase phase = p.phase[f];
     int index = -1, done = 0;
     MoeGroup group{};
-    for (int item = range.begin; item < range.end; ++item) {
-      if (item / phase.items != index) {
-        index = item / phase.items;
+    for (ItemWalk walk(items_of_block(groups, phase.items), phase.items); walk.left > 0;
+         walk.next(phase.items)) {
+      if (walk.group != index) {
+        index = walk.group;
         group = p.plan.groups[index];
         done = 0;
       }
-      const int tile0 = item % phase.items * phase.item_tiles;
+      const int tile0 = walk.item * phase.item_tiles;
       const int valid = min(phase.item_tiles, phase.row_tiles - tile0);
-      const float4* red = reinterpret_cast<const float4*>(shared + p.red_offset) + at.stage * Warps * Tiles * 32;
+      const float4* red =
+          reinterpret_cast<const float4*>(shared + p.red_offset) + at.stage * Warps * Tiles * 32;
       ptx::mbarrier_wait(&s.red_full[at.stage], at.parity);
       // Two sums a task: rows l / 4 and l / 4 + 8 of tile m, token l % 4 * 2 + odd.
       for (int task = tid; task < valid * 64; task += kThreads) {
@@ -289,15 +287,18 @@ __device__ void store(const Params& p, Shared& s, const std::uint8_t* shared) {
         const int token = l % 4 * 2 + odd;
         if (token >= group.count) continue;
         const float* from =
-            reinterpret_cast<const float*>(red + (m / Tiles * phase.k_warps * Tiles + m % Tiles) * 32 + l) + odd;
+            reinterpret_cast<const float*>(red + (m / Tiles * phase.k_warps * Tiles + m % Tiles) * 32 + l) +
+            odd;
         float low = 0, high = 0;
 #pragma unroll 8
-        for (int w = 0; w < phase.k_warps; ++w) low += from[w * Tiles * 128], high += from[w * Tiles * 128 + 2];
+        for (int w = 0; w < phase.k_warps; ++w)
+          low += from[w * Tiles * 128], high += from[w * Tiles * 128 + 2];
         low *= kMoeUnscale;
         high *= kMoeUnscale;
         if (f == 0) {
           const float h = low / (1.0f + __expf(-low)) * high;
-          p.h[static_cast<std::int64_t>(group.begin + token) * p.inter + (tile0 + m) * 8 + l / 4] = __float2bfloat16(h);
+          p.h[static_cast<std::int64_t>(group.begin + token) * p.inter + (tile0 + m) * 8 + l / 4] =
+              __float2bfloat16(h);
         } else {
           const std::int64_t pair = p.plan.slot_pair[group.begin + token];
           const float weight = p.weights[pair];
@@ -308,30 +309,48 @@ __device__ void store(const Params& p, Shared& s, const std::uint8_t* shared) {
       }
       __syncwarp();
       if (lane == 0) ptx::mbarrier_arrive(&s.red_empty[at.stage]);
-      at.next(2);
+      at.next(kSumBuffers);
       ++done;
-      if (f == 0) {
-        if ((item + 1) % phase.items != 0 && item + 1 != range.end) continue;
+      if (f == 0 && (walk.item + 1 == phase.items || walk.left == 1)) {
         ptx::fence_proxy_async();
         __threadfence();
         ptx::named_barrier(kBarrier, kThreads);
         if (tid == 0) ptx::add_release(&p.plan.done[index], done);
-      } else if (p.rows <= kFusedRows) {
-        __threadfence();
-        ptx::named_barrier(kBarrier, kThreads);
-        if (tid == 0) s.last = atomicAdd(&p.plan.tickets[item % phase.items], 1) == groups - 1;
-        ptx::named_barrier(kBarrier, kThreads);
-        if (s.last) {
-          __threadfence();
-          add_rows(p, tile0 * kMoeTileRows, valid * kMoeTileRows, tid, kThreads);
-        }
       }
     }
   }
 }
 
+// y[row] += d of the row's pairs, k ascending; a thread takes four columns.
+__device__ void add_experts(const Params& p) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int columns = p.hidden / 4, total = p.rows * columns;
+  const int step = static_cast<int>(gridDim.x * blockDim.x);
+  for (int i = (warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x)) * 32 + lane; i < total;
+       i += step) {
+    const std::int64_t row = i / columns;
+    const int c = i % columns * 4;
+    float4* to = reinterpret_cast<float4*>(p.y + row * p.hidden + c);
+    float4 y = *to, sum = make_float4(0, 0, 0, 0);
+    bool any = false;
+#pragma unroll 8
+    for (int k = 0; k < p.top_k; ++k) {
+      const std::int64_t pair = row * p.top_k + k;
+      const int e = p.ids[pair];
+      if (e < 0 || e >= p.experts) continue;
+      const float4 v = __ldcg(reinterpret_cast<const float4*>(p.d + pair * p.hidden + c));
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+      any = true;
+    }
+    if (!any) continue;
+    y.x += sum.x, y.y += sum.y, y.z += sum.z, y.w += sum.w;
+    *to = y;
+  }
+}
+
 template <int Tiles, int Warps>
-__global__ void __launch_bounds__((Warps + 2 + kEpilogueWarps) * 32, 1) experts_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__((Warps + 2 + kEpilogueWarps) * 32, 1)
+    experts_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) std::uint8_t shared[];
   Shared& s = *reinterpret_cast<Shared*>(shared);
   if (threadIdx.x == 0) {
@@ -341,7 +360,7 @@ __global__ void __launch_bounds__((Warps + 2 + kEpilogueWarps) * 32, 1) experts_
     }
     ptx::mbarrier_init(&s.x_full, 1);
     ptx::mbarrier_init(&s.x_empty, Warps);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kSumBuffers; ++i) {
       ptx::mbarrier_init(&s.red_full[i], Warps);
       ptx::mbarrier_init(&s.red_empty[i], kEpilogueWarps);
     }
@@ -361,33 +380,20 @@ __global__ void __launch_bounds__((Warps + 2 + kEpilogueWarps) * 32, 1) experts_
   } else {
     store<Tiles, Warps>(p, s, shared);
   }
-}
-
-// The same sum as add_rows, for more rows; four columns a thread.
-__global__ void combine_kernel(const float* d, const std::int32_t* ids, int experts, int top_k, int hidden, float* y) {
-  ptx::wait_for_prior_grid();
-  const int c = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * 4;
-  if (c >= hidden) return;
-  const std::int64_t row = blockIdx.x;
-  float4 sum = make_float4(0, 0, 0, 0);
-  bool any = false;
-#pragma unroll 8
-  for (int k = 0; k < top_k; ++k) {
-    const std::int64_t pair = row * top_k + k;
-    const int e = ids[pair];
-    if (e < 0 || e >= experts) continue;
-    const float4 v = *reinterpret_cast<const float4*>(d + pair * hidden + c);
-    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-    any = true;
+  // All blocks have stored their part of d.
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    ptx::add_release(p.plan.arrived, 1);
+    while (ptx::load_acquire(p.plan.arrived) != static_cast<int>(gridDim.x)) {
+    }
   }
-  if (!any) return;
-  float4* to = reinterpret_cast<float4*>(y + row * hidden + c);
-  float4 old = *to;
-  old.x += sum.x, old.y += sum.y, old.z += sum.z, old.w += sum.w;
-  *to = old;
+  __syncthreads();
+  add_experts(p);
 }
 
-Phase make_phase(const std::uint8_t* weights, std::size_t expert_bytes, int k, int row_tiles, int tiles, int warps) {
+Phase make_phase(const std::uint8_t* weights, std::size_t expert_bytes, int k, int row_tiles, int tiles,
+                 int warps) {
   Phase f;
   f.weights = weights;
   f.expert_bytes = static_cast<std::int64_t>(expert_bytes);
@@ -401,15 +407,17 @@ Phase make_phase(const std::uint8_t* weights, std::size_t expert_bytes, int k, i
 }
 
 constexpr std::size_t h_bytes(int rows, int top_k, int inter) {
-  return (static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) * static_cast<std::size_t>(inter) * 2 + 255) /
+  return (static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) * static_cast<std::size_t>(inter) *
+              2 +
+          255) /
          256 * 256;
 }
 
 constexpr std::size_t kSharedLimit = 227 * 1024;
 
 template <class... Parameters, class... Arguments>
-cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared, bool overlap,
-                          cudaStream_t stream, Arguments... arguments) {
+cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t shared,
+                          bool overlap, cudaStream_t stream, Arguments... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
@@ -427,7 +435,7 @@ template <int Tiles, int Warps>
 cudaError_t launch(const ExpertsArgs& args, Params& p, cudaStream_t stream) {
   const std::size_t x_bytes =
       std::size_t{kExpertsGroupRows} * (static_cast<std::size_t>(std::max(p.hidden, p.inter)) * 2 + kRowPad);
-  const std::size_t red_bytes = std::size_t{2} * Warps * Tiles * 512;
+  const std::size_t red_bytes = std::size_t{kSumBuffers} * Warps * Tiles * 512;
   const std::size_t stage_bytes = static_cast<std::size_t>(Tiles) * Warps * kMoeTileBytes;
   std::size_t at = (sizeof(Shared) + 127) / 128 * 128;
   p.x_offset = static_cast<std::uint32_t>(at);
@@ -439,28 +447,23 @@ cudaError_t launch(const ExpertsArgs& args, Params& p, cudaStream_t stream) {
   const int fit = static_cast<int>(std::min<std::size_t>((kSharedLimit - at) / stage_bytes, kMaxStages));
   p.stages = args.tuning.stages > 0 ? std::min(args.tuning.stages, fit) : fit;
   at += static_cast<std::size_t>(p.stages) * stage_bytes;
-  p.phase[0] = make_phase(args.bank.gate_up, moe_gate_up_bytes(p.hidden, p.inter), p.hidden, p.inter / 8, Tiles, Warps);
-  p.phase[1] = make_phase(args.bank.down, moe_down_bytes(p.hidden, p.inter), p.inter, p.hidden / 16, Tiles, Warps);
-  if (p.phase[1].items > kMoePlanTickets) return cudaErrorInvalidValue;
+  p.phase[0] = make_phase(args.bank.gate_up, moe_gate_up_bytes(p.hidden, p.inter), p.hidden, p.inter / 8,
+                          Tiles, Warps);
+  p.phase[1] =
+      make_phase(args.bank.down, moe_down_bytes(p.hidden, p.inter), p.inter, p.hidden / 16, Tiles, Warps);
   const auto kernel = experts_kernel<Tiles, Warps>;
-  static const cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kSharedLimit));
+  static const cudaError_t allowed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                          static_cast<int>(kSharedLimit));
   if (allowed != cudaSuccess) return allowed;
-  const cudaError_t code = launch_kernel(kernel, dim3(static_cast<unsigned>(args.sm_count)),
-                                         (Warps + 2 + kEpilogueWarps) * 32, at, args.overlap, stream, p);
-  if (code != cudaSuccess || args.rows <= kFusedRows) return code;
-  const int threads = std::min(256, (p.hidden / 4 + 31) / 32 * 32);
-  return launch_kernel(combine_kernel,
-                       dim3(static_cast<unsigned>(args.rows), static_cast<unsigned>((p.hidden / 4 + threads - 1) / threads)),
-                       threads, 0, args.overlap, stream, static_cast<const float*>(p.d), args.ids, args.bank.experts, p.top_k,
-                       p.hidden, args.y);
+  return launch_kernel(kernel, dim3(static_cast<unsigned>(args.sm_count)), (Warps + 2 + kEpilogueWarps) * 32,
+                       at, args.overlap, stream, p);
 }
 
 }  // namespace
 
 std::size_t experts_workspace(int rows, int top_k, int hidden, int inter) {
-  return h_bytes(rows, top_k, inter) +
-         static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) * static_cast<std::size_t>(hidden) * 4;
+  return h_bytes(rows, top_k, inter) + static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) *
+                                           static_cast<std::size_t>(hidden) * 4;
 }
 
 ExpertsTuning experts_tuning(const PackedExperts& bank) {
@@ -472,7 +475,8 @@ ExpertsTuning experts_tuning(const PackedExperts& bank) {
 
 cudaError_t launch_experts(const ExpertsArgs& args, cudaStream_t stream) {
   if (args.rows <= 0) return cudaSuccess;
-  if (!moe_shape_packs(args.bank.hidden, args.bank.inter) || args.rows > kExpertsRows) return cudaErrorInvalidValue;
+  if (!moe_shape_packs(args.bank.hidden, args.bank.inter) || args.rows > kExpertsRows)
+    return cudaErrorInvalidValue;
   Params p;
   p.x = static_cast<const std::uint8_t*>(args.x);
   p.weights = args.weights;
@@ -485,7 +489,8 @@ cudaError_t launch_experts(const ExpertsArgs& args, cudaStream_t stream) {
   p.experts = args.bank.experts;
   p.y = args.y;
   p.h = static_cast<__nv_bfloat16*>(args.workspace);
-  p.d = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args.workspace) + h_bytes(args.rows, args.top_k, p.inter));
+  p.d = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args.workspace) +
+                                 h_bytes(args.rows, args.top_k, p.inter));
   const ExpertsTuning& t = args.tuning;
   if (t.warps == 8 && t.tiles == 4) return launch<4, 8>(args, p, stream);
   if (t.warps == 16 && t.tiles == 2) return launch<2, 16>(args, p, stream);

@@ -46,13 +46,14 @@ struct ExpertsArgs {
   float* y = nullptr;         // [rows, hidden], added to
   void* workspace = nullptr;  // experts_workspace bytes, 16-byte aligned
   int sm_count = 132;
-  bool overlap = false;  // launched with programmatic stream serialization: starts while the kernel before it ends
+  bool overlap =
+      false;  // launched with programmatic stream serialization: starts while the kernel before it ends
   ExpertsTuning tuning;
 };
-inline constexpr int kExpertsRows = kMoePlanRows;
+inline constexpr int kExpertsRows = 1024;
 
 std::size_t experts_workspace(int rows, int top_k, int hidden, int inter);
-// One kernel, two for more than 8 rows. cudaErrorInvalidValue: a shape that does not pack or does not fit.
+// One kernel; its blocks wait for each other: sm_count is at most the number of multiprocessors. cudaErrorInvalidValue: a shape that does not pack or does not fit.
 cudaError_t launch_experts(const ExpertsArgs& args, cudaStream_t stream);
 
 }  // namespace mimo::cuda

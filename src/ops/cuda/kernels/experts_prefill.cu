@@ -3,6 +3,8 @@
 // warpgroup fills a ring of stages: tokens by cp.async row by row, weights by bulk copies.
 #include <cuda_bf16.h>
 
+#include <algorithm>
+
 #include "ops/cuda/kernels/experts_prefill.h"
 #include "ops/cuda/kernels/moe_decode.cuh"
 #include "ops/cuda/kernels/moe_ptx.cuh"
@@ -12,7 +14,7 @@ namespace mimo::cuda {
 namespace {
 
 constexpr int kStages = 4;
-constexpr int kItemTiles = 16;  // row tiles
+constexpr int kItemTiles = 16;                       // row tiles
 constexpr int kHalfBytes = kPrefillGroupRows * 128;  // 64 columns of all tokens
 constexpr int kTokenBytes = 2 * kHalfBytes;
 constexpr int kStageBytes = kTokenBytes + kItemTiles * kMoeTileBytes;
@@ -33,7 +35,7 @@ struct Params {
   int row_tiles;  // of an expert
   int items;      // of a group
   int top_k;
-  int width;  // of a row of out
+  int width;           // of a row of out
   __nv_bfloat16* out;  // gate and up: [slots][inter]; down: [pairs][hidden], weighted
 };
 
@@ -50,7 +52,8 @@ struct RingAt {
 };
 
 __device__ void copy16(std::uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(__cvta_generic_to_global(from))
+               : "memory");
 }
 __device__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Pending>
@@ -75,15 +78,15 @@ __device__ void produce(const Params& p, Shared& s, std::uint32_t ring) {
     const MoeGroup group = p.plan.groups[item / p.items];
     const int tile0 = item % p.items * kItemTiles;
     const int valid = min(kItemTiles, p.row_tiles - tile0);
-    const std::int64_t row_bytes = static_cast<std::int64_t>(p.k_tiles) * (kMoeTileCols * 2);
-    const std::uint8_t* rows[kPrefillGroupRows / 16];
+    const auto row_bytes = static_cast<std::uint32_t>(p.k_tiles * (kMoeTileCols * 2));
+    std::uint32_t offsets[kPrefillGroupRows / 16];
 #pragma unroll
     for (int i = 0; i < kPrefillGroupRows / 16; ++i) {
       const int r = row0 + 16 * i;
-      rows[i] = nullptr;
+      offsets[i] = 0;
       if (r < group.count) {
-        const std::int64_t row = Down ? group.begin + r : p.plan.slot_pair[group.begin + r] / p.top_k;
-        rows[i] = p.tokens + row * row_bytes + piece * 16;
+        const int row = Down ? group.begin + r : p.plan.slot_pair[group.begin + r] / p.top_k;
+        offsets[i] = static_cast<std::uint32_t>(row) * row_bytes;
       }
     }
     const std::uint8_t* tile = p.weights + group.expert * p.expert_bytes +
@@ -92,20 +95,23 @@ __device__ void produce(const Params& p, Shared& s, std::uint32_t ring) {
       ptx::mbarrier_wait(&s.empty[at.stage], at.parity ^ 1);
       const std::uint32_t to = ring + static_cast<std::uint32_t>(at.stage * kStageBytes);
       if (t < 32) {
-        if (t == 0) ptx::mbarrier_arrive_expect(&s.full[at.stage], static_cast<std::uint32_t>(valid * kMoeTileBytes));
+        if (t == 0)
+          ptx::mbarrier_arrive_expect(&s.full[at.stage], static_cast<std::uint32_t>(valid * kMoeTileBytes));
         __syncwarp();
         if (t < valid) {
-          ptx::bulk_copy(to + static_cast<std::uint32_t>(kTokenBytes + t * kMoeTileBytes), tile + k * kMoeTileBytes,
-                         kMoeTileBytes, &s.full[at.stage], policy);
+          ptx::bulk_copy(to + static_cast<std::uint32_t>(kTokenBytes + t * kMoeTileBytes),
+                         tile + k * kMoeTileBytes, kMoeTileBytes, &s.full[at.stage], policy);
         }
       }
+      const std::uint8_t* tokens = p.tokens + k * (kMoeTileCols * 2) + piece * 16;
 #pragma unroll
       for (int i = 0; i < kPrefillGroupRows / 16; ++i) {
-        if (rows[i] == nullptr) continue;
         const int r = row0 + 16 * i;
+        if (r >= group.count) break;
         const std::uint32_t at_row = to + static_cast<std::uint32_t>(r * 128 + (piece ^ (r & 7)) * 16);
-        copy16(at_row, rows[i] + k * 256);
-        copy16(at_row + kHalfBytes, rows[i] + k * 256 + 128);
+        const std::uint8_t* from = tokens + offsets[i];
+        copy16(at_row, from);
+        copy16(at_row + kHalfBytes, from + 128);
       }
       commit_copies();
       if (++issued > kLag) {
@@ -120,8 +126,8 @@ __device__ void produce(const Params& p, Shared& s, std::uint32_t ring) {
 }
 
 template <bool Down, int N>
-__device__ void consume_item(const Params& p, Shared& s, std::uint32_t ring, const std::uint8_t* ring_bytes, RingAt& at,
-                             const MoeGroup& group, int tile0) {
+__device__ void consume_item(const Params& p, Shared& s, std::uint32_t ring, const std::uint8_t* ring_bytes,
+                             RingAt& at, const MoeGroup& group, int tile0) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int first = warp / 4 * 8 + warp % 4;  // the warp's row tiles: first and first + 4
   float acc[2][N / 2];
@@ -134,31 +140,37 @@ __device__ void consume_item(const Params& p, Shared& s, std::uint32_t ring, con
   for (int k = 0; k < p.k_tiles; ++k) {
     ptx::mbarrier_wait(&s.full[at.stage], at.parity);
     const std::uint8_t* tile = ring_bytes + at.stage * kStageBytes + kTokenBytes + first * kMoeTileBytes;
-    uint4 codes[2][2];
-    uint2 scales[2];
+    const std::uint64_t tokens =
+        ptx::wgmma_descriptor(ring + static_cast<std::uint32_t>(at.stage * kStageBytes));
+    // Units of four steps of one of the two tiles: while one multiplies the next is decoded.
+    std::uint32_t a[2][4][4];
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      codes[j][0] = reinterpret_cast<const uint4*>(tile + j * 4 * kMoeTileBytes)[lane];
-      codes[j][1] = reinterpret_cast<const uint4*>(tile + j * 4 * kMoeTileBytes)[32 + lane];
-      scales[j] = reinterpret_cast<const uint2*>(tile + j * 4 * kMoeTileBytes + kMoeTileCodes)[lane / 4];
-    }
-    const std::uint64_t tokens = ptx::wgmma_descriptor(ring + static_cast<std::uint32_t>(at.stage * kStageBytes));
-    std::uint32_t a[2][2][4];
-#pragma unroll
-    for (int step = 0; step < 8; ++step) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const uint4 c = codes[j][step / 4];
-        moe_decode(step % 4 == 0 ? c.x : step % 4 == 1 ? c.y : step % 4 == 2 ? c.z : c.w, moe_factors(scales[j], step / 2),
-                   a[step % 2][j]);
+    for (int unit = 0; unit < 4; ++unit) {
+      const int half = unit / 2, j = unit % 2;
+      const std::uint8_t* from = tile + j * 4 * kMoeTileBytes;
+      const uint4 c = reinterpret_cast<const uint4*>(from)[half * 32 + lane];
+      const uint2 scales = reinterpret_cast<const uint2*>(from + kMoeTileCodes)[lane / 4];
+      const MoeFactors low = moe_factors(scales.x), high = moe_factors(scales.y);
+      if (half == 0) {
+        moe_decode<0>(c.x, low, high, a[unit % 2][0]);
+        moe_decode<0>(c.y, low, high, a[unit % 2][1]);
+        moe_decode<1>(c.z, low, high, a[unit % 2][2]);
+        moe_decode<1>(c.w, low, high, a[unit % 2][3]);
+      } else {
+        moe_decode<2>(c.x, low, high, a[unit % 2][0]);
+        moe_decode<2>(c.y, low, high, a[unit % 2][1]);
+        moe_decode<3>(c.z, low, high, a[unit % 2][2]);
+        moe_decode<3>(c.w, low, high, a[unit % 2][3]);
       }
-      const std::uint64_t b = tokens + static_cast<std::uint64_t>((step / 4 * kHalfBytes + step % 4 * 32) >> 4);
       ptx::wgmma_fence();
-      ptx::wgmma_bf16<N>(acc[0], a[step % 2][0], b);
-      ptx::wgmma_bf16<N>(acc[1], a[step % 2][1], b);
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        ptx::wgmma_bf16<N>(acc[j], a[unit % 2][step],
+                           tokens + static_cast<std::uint64_t>((half * kHalfBytes + step * 32) >> 4));
+      }
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
-      if (step == 0 && before >= 0 && lane == 0) ptx::mbarrier_arrive(&s.empty[before]);
+      if (unit == 0 && before >= 0 && lane == 0) ptx::mbarrier_arrive(&s.empty[before]);
     }
     before = at.stage;
     at.next();
@@ -166,7 +178,7 @@ __device__ void consume_item(const Params& p, Shared& s, std::uint32_t ring, con
   ptx::wgmma_wait<0>();
   if (lane == 0) ptx::mbarrier_arrive(&s.empty[before]);
 
-  // Accumulators: rows l / 4 and l / 4 + 8 of the warp's tile, tokens 8 i + l % 4 * 2 + odd.
+    // Accumulators: rows l / 4 and l / 4 + 8 of the warp's tile, tokens 8 i + l % 4 * 2 + odd.
 #pragma unroll
   for (int i = 0; i < N / 8; ++i) {
 #pragma unroll
@@ -197,7 +209,8 @@ __device__ void consume_item(const Params& p, Shared& s, std::uint32_t ring, con
   }
 }
 
-template <bool Down>
+// Tiles of up to Few, Some or all tokens of a group. (With four variants the compiler serialises wgmma.)
+template <bool Down, int Few, int Some>
 __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_constant__ Params p) {
   extern __shared__ std::uint8_t shared[];
   Shared& s = *reinterpret_cast<Shared*>(shared);
@@ -222,39 +235,20 @@ __global__ void __launch_bounds__(kThreads, 1) prefill_kernel(const __grid_const
     for (int item = static_cast<int>(blockIdx.x); item < total; item += static_cast<int>(gridDim.x)) {
       const MoeGroup group = p.plan.groups[item / p.items];
       const int tile0 = item % p.items * kItemTiles;
-      switch ((group.count + 15) / 16) {
-        case 1:
-          consume_item<Down, 16>(p, s, ring, ring_bytes, at, group, tile0);
-          break;
-        case 2:
-          consume_item<Down, 32>(p, s, ring, ring_bytes, at, group, tile0);
-          break;
-        case 3:
-          consume_item<Down, 48>(p, s, ring, ring_bytes, at, group, tile0);
-          break;
-        case 4:
-          consume_item<Down, 64>(p, s, ring, ring_bytes, at, group, tile0);
-          break;
-        case 5:
-          consume_item<Down, 80>(p, s, ring, ring_bytes, at, group, tile0);
-          break;
-        case 6:
-          consume_item<Down, 96>(p, s, ring, ring_bytes, at, group, tile0);
-          break;
-        case 7:
-          consume_item<Down, 112>(p, s, ring, ring_bytes, at, group, tile0);
-          break;
-        default:
-          consume_item<Down, 128>(p, s, ring, ring_bytes, at, group, tile0);
-          break;
+      if (group.count <= Few) {
+        consume_item<Down, Few>(p, s, ring, ring_bytes, at, group, tile0);
+      } else if (group.count <= Some) {
+        consume_item<Down, Some>(p, s, ring, ring_bytes, at, group, tile0);
+      } else {
+        consume_item<Down, kPrefillGroupRows>(p, s, ring, ring_bytes, at, group, tile0);
       }
     }
   }
 }
 
 // y[row] += d of the row's pairs, k ascending; eight columns a thread.
-__global__ void combine_kernel(const __nv_bfloat16* d, const std::int32_t* ids, int experts, int top_k, int hidden,
-                               float* y) {
+__global__ void combine_kernel(const __nv_bfloat16* d, const std::int32_t* ids, int experts, int top_k,
+                               int hidden, float* y) {
   const int c = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * 8;
   if (c >= hidden) return;
   const std::int64_t row = blockIdx.x;
@@ -285,17 +279,28 @@ __global__ void combine_kernel(const __nv_bfloat16* d, const std::int32_t* ids, 
 }
 
 constexpr std::size_t h_bytes(int rows, int top_k, int inter) {
-  return (static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) * static_cast<std::size_t>(inter) * 2 + 255) /
+  return (static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k) * static_cast<std::size_t>(inter) *
+              2 +
+          255) /
          256 * 256;
 }
 
-template <bool Down>
-cudaError_t launch(const Params& p, int sm_count, cudaStream_t stream) {
+template <bool Down, int Few, int Some>
+cudaError_t launch_variant(const Params& p, int sm_count, cudaStream_t stream) {
+  const auto kernel = prefill_kernel<Down, Few, Some>;
   static const cudaError_t allowed =
-      cudaFuncSetAttribute(prefill_kernel<Down>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (allowed != cudaSuccess) return allowed;
-  prefill_kernel<Down><<<static_cast<unsigned>(sm_count), kThreads, kSharedBytes, stream>>>(p);
+  kernel<<<static_cast<unsigned>(sm_count), kThreads, kSharedBytes, stream>>>(p);
   return cudaGetLastError();
+}
+
+// Which tiles fit the usual number of rows of an expert; bits do not depend on it.
+template <bool Down>
+cudaError_t launch(const Params& p, int mean_rows, int sm_count, cudaStream_t stream) {
+  if (mean_rows <= 20) return launch_variant<Down, 16, 32>(p, sm_count, stream);
+  if (mean_rows <= 48) return launch_variant<Down, 32, 48>(p, sm_count, stream);
+  return launch_variant<Down, 64, 96>(p, sm_count, stream);
 }
 
 }  // namespace
@@ -308,8 +313,13 @@ cudaError_t launch_prefill_experts(const PrefillExpertsArgs& args, cudaStream_t 
   if (args.rows <= 0) return cudaSuccess;
   const int hidden = args.bank.hidden, inter = args.bank.inter;
   if (!moe_shape_packs(hidden, inter)) return cudaErrorInvalidValue;
+  // The kernel's offsets of rows have 32 bits.
+  const std::int64_t widest =
+      std::max(static_cast<std::int64_t>(args.top_k) * inter, static_cast<std::int64_t>(hidden));
+  if (args.rows * widest * 2 > std::int64_t{0xffffffff}) return cudaErrorInvalidValue;
   auto* h = static_cast<__nv_bfloat16*>(args.workspace);
-  auto* d = reinterpret_cast<__nv_bfloat16*>(static_cast<std::uint8_t*>(args.workspace) + h_bytes(args.rows, args.top_k, inter));
+  auto* d = reinterpret_cast<__nv_bfloat16*>(static_cast<std::uint8_t*>(args.workspace) +
+                                             h_bytes(args.rows, args.top_k, inter));
   Params p;
   p.plan = args.plan;
   p.top_k = args.top_k;
@@ -319,13 +329,14 @@ cudaError_t launch_prefill_experts(const PrefillExpertsArgs& args, cudaStream_t 
     p.row_tiles = row_tiles;
     p.items = (row_tiles + kItemTiles - 1) / kItemTiles;
   };
+  const int mean_rows = args.rows * args.top_k / args.bank.experts;
   p.tokens = static_cast<const std::uint8_t*>(args.x);
   p.weights = args.bank.gate_up;
   p.expert_bytes = static_cast<std::int64_t>(moe_gate_up_bytes(hidden, inter));
   p.width = inter;
   p.out = h;
   cut(hidden, inter / 8);
-  cudaError_t code = launch<false>(p, args.sm_count, stream);
+  cudaError_t code = launch<false>(p, mean_rows, args.sm_count, stream);
   if (code != cudaSuccess) return code;
   p.tokens = reinterpret_cast<const std::uint8_t*>(h);
   p.weights = args.bank.down;
@@ -333,10 +344,11 @@ cudaError_t launch_prefill_experts(const PrefillExpertsArgs& args, cudaStream_t 
   p.width = hidden;
   p.out = d;
   cut(inter, hidden / 16);
-  code = launch<true>(p, args.sm_count, stream);
+  code = launch<true>(p, mean_rows, args.sm_count, stream);
   if (code != cudaSuccess) return code;
   const int threads = hidden / 8 < 256 ? hidden / 8 : 256;
-  combine_kernel<<<dim3(static_cast<unsigned>(args.rows), static_cast<unsigned>((hidden / 8 + threads - 1) / threads)),
+  combine_kernel<<<dim3(static_cast<unsigned>(args.rows),
+                        static_cast<unsigned>((hidden / 8 + threads - 1) / threads)),
                    threads, 0, stream>>>(d, args.ids, args.bank.experts, args.top_k, hidden, args.y);
   return cudaGetLastError();
 }

@@ -17,7 +17,7 @@ constexpr std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 
 std::size_t moe_plan_bytes(int rows, int top_k, int experts, int group_rows) {
   const auto pairs = static_cast<std::size_t>(rows) * static_cast<std::size_t>(top_k);
   const auto groups = static_cast<std::size_t>(moe_max_groups(rows * top_k, experts, group_rows));
-  return 256 + kMoePlanTickets * 4 + rounded(groups * sizeof(MoeGroup)) + rounded(groups * 4) + rounded(pairs * 4);
+  return 256 + rounded(groups * sizeof(MoeGroup)) + rounded(groups * 4) + rounded(pairs * 4);
 }
 
 MoePlan moe_plan_in(void* memory, int rows, int top_k, int experts, int group_rows) {
@@ -26,8 +26,8 @@ MoePlan moe_plan_in(void* memory, int rows, int top_k, int experts, int group_ro
   plan.max_groups = moe_max_groups(rows * top_k, experts, group_rows);
   const auto groups = static_cast<std::size_t>(plan.max_groups);
   plan.group_count = reinterpret_cast<std::int32_t*>(at);
-  plan.tickets = reinterpret_cast<std::int32_t*>(at += 256);
-  plan.groups = reinterpret_cast<MoeGroup*>(at += kMoePlanTickets * 4);
+  plan.arrived = plan.group_count + 32;  // another cache line
+  plan.groups = reinterpret_cast<MoeGroup*>(at += 256);
   plan.done = reinterpret_cast<std::int32_t*>(at += rounded(groups * sizeof(MoeGroup)));
   plan.slot_pair = reinterpret_cast<std::int32_t*>(at += rounded(groups * 4));
   return plan;
@@ -35,10 +35,7 @@ MoePlan moe_plan_in(void* memory, int rows, int top_k, int experts, int group_ro
 
 cudaError_t launch_moe_plan(const MoePlanArgs& args, cudaStream_t stream) {
   if (args.rows <= 0) return cudaSuccess;
-  if (args.rows > kMoePlanRows || args.rows * args.top_k > 8 * kThreads || args.experts > kMoeMaxExperts ||
-      args.group_rows <= 0) {
-    return cudaErrorInvalidValue;
-  }
+  if (args.experts > kMoeMaxExperts || args.group_rows <= 0) return cudaErrorInvalidValue;
   plan_kernel<<<1, kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }

@@ -20,18 +20,11 @@ __device__ void build_moe_plan(const MoePlanArgs& args, MoePlanScratch& s) {
   const int pairs = args.rows * args.top_k;
   const int tid = static_cast<int>(threadIdx.x), lane = tid % 32, warp = tid / 32;
   for (int e = tid; e < args.experts; e += Threads) s.count[e] = 0;
-  for (int i = tid; i < kMoePlanTickets; i += Threads) args.plan.tickets[i] = 0;
   __syncthreads();
-  constexpr int kKeep = 8;  // ranks held in registers; the pairs after Threads * kKeep are ranked again below
-  int kept[kKeep];
-#pragma unroll
-  for (int i = 0; i < kKeep; ++i) {
-    const int pair = tid + i * Threads;
-    kept[i] = -1;
-    if (pair < pairs) {
-      const int e = args.ids[pair];
-      if (e >= 0 && e < args.experts) kept[i] = e << 16 | atomicAdd(&s.count[e], 1);
-    }
+#pragma unroll 4
+  for (int pair = tid; pair < pairs; pair += Threads) {
+    const int e = args.ids[pair];
+    if (e >= 0 && e < args.experts) atomicAdd(&s.count[e], 1);
   }
   __syncthreads();
   // Exclusive sums of slots and groups over the experts; a thread has kPer neighbours.
@@ -57,24 +50,30 @@ __device__ void build_moe_plan(const MoePlanArgs& args, MoePlanScratch& s) {
     if (w < warp) slot += s.warp_slots[w], group += s.warp_groups[w];
     total += s.warp_groups[w];
   }
-  if (tid == 0) *args.plan.group_count = total;
+  if (tid == 0) {
+    *args.plan.group_count = total;
+    *args.plan.arrived = 0;
+  }
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
     const int e = tid * kPer + i;
     if (e >= args.experts) break;
     const int n = s.count[e];
     s.offset[e] = slot;
-    for (int at = 0; at < n; at += args.group_rows) {
-      args.plan.groups[group] = {e, slot + at, min(args.group_rows, n - at), 0};
+    const int parts = (n + args.group_rows - 1) / args.group_rows;
+    const int size = parts < 2 ? n : min(args.group_rows, ((n + parts - 1) / parts + 15) / 16 * 16);
+    for (int at = 0; at < n; at += size) {
+      args.plan.groups[group] = {e, slot + at, min(size, n - at), 0};
       args.plan.done[group] = 0;
       ++group;
     }
     slot += n;
   }
   __syncthreads();
-#pragma unroll
-  for (int i = 0; i < kKeep; ++i) {
-    if (kept[i] >= 0) args.plan.slot_pair[s.offset[kept[i] >> 16] + (kept[i] & 0xffff)] = tid + i * Threads;
+#pragma unroll 4
+  for (int pair = tid; pair < pairs; pair += Threads) {
+    const int e = args.ids[pair];
+    if (e >= 0 && e < args.experts) args.plan.slot_pair[atomicAdd(&s.offset[e], 1)] = pair;
   }
 }
 

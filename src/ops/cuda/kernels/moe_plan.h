@@ -21,16 +21,15 @@ struct MoePlan {
   std::int32_t* group_count = nullptr;  // [1]
   MoeGroup* groups = nullptr;           // [max_groups]
   std::int32_t* done = nullptr;         // [max_groups], 0: what the expert kernels count in
-  std::int32_t* tickets = nullptr;      // [kMoePlanTickets], 0: likewise
+  std::int32_t* arrived = nullptr;      // [1], 0: likewise
   std::int32_t* slot_pair = nullptr;    // [pairs]
   int max_groups = 0;
 };
 
 inline constexpr int kMoeMaxExperts = 512;
 inline constexpr int kMoeMaxTopK = 16;
-inline constexpr int kMoePlanTickets = 1024;
-inline constexpr int kMoePlanRows = 1024;  // most rows that launch_moe_plan takes
 
+// An expert with more than group_rows rows has groups of about the same size.
 constexpr int moe_max_groups(int pairs, int experts, int group_rows) {
   const int whole = experts + pairs / group_rows;
   return pairs < whole ? pairs : whole;

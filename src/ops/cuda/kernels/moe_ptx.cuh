@@ -82,7 +82,9 @@ __device__ inline void add_release(std::int32_t* p, int v) {
 
 // Programmatic dependent launch: until everything before this kernel is complete; lets the next one start to wait.
 __device__ inline void wait_for_prior_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ inline void let_next_grid_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ inline void let_next_grid_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 
 // Four 8x8 matrices of 16-bit elements; lane i names row i % 8 of matrix i / 8.
 __device__ inline void ldmatrix_x4(std::uint32_t address, std::uint32_t (&r)[4]) {
@@ -101,9 +103,21 @@ __device__ inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], std:
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ inline std::uint32_t mul_bf16x2(std::uint32_t a, std::uint32_t b) {
+// Both halves of a times the same half of b (the compiler makes that an operand modifier).
+template <int Half>
+__device__ std::uint32_t mul_bf16x2_half(std::uint32_t a, std::uint32_t b) {
   std::uint32_t d;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  if constexpr (Half == 0) {
+    asm("{\n.reg .b16 low, high;\n.reg .b32 both;\nmov.b32 {low, high}, %2;\nmov.b32 both, {low, low};\n"
+        "mul.rn.bf16x2 %0, %1, both;\n}"
+        : "=r"(d)
+        : "r"(a), "r"(b));
+  } else {
+    asm("{\n.reg .b16 low, high;\n.reg .b32 both;\nmov.b32 {low, high}, %2;\nmov.b32 both, {high, high};\n"
+        "mul.rn.bf16x2 %0, %1, both;\n}"
+        : "=r"(d)
+        : "r"(a), "r"(b));
+  }
   return d;
 }
 

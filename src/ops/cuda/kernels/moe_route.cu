@@ -19,7 +19,8 @@ struct Params {
   RouteArgs args;
   int splits;             // of the columns
   std::int32_t* tickets;  // [1 + sets of rows], 0 between launches
-  float* partial;         // [splits][rows][experts]
+  float* partial;         // [splits][rows][pitch]
+  int pitch;              // what the lanes of choose read: 256 or 512
 };
 
 // Eight neighbouring elements as bf16 pairs, in one part or three that add up to them.
@@ -27,19 +28,31 @@ template <ActType T>
 constexpr int kParts = T == ActType::kF32 ? 3 : 1;
 
 template <ActType T>
-__device__ void load8(const void* row, int c, bool valid, std::uint32_t (&out)[kParts<T>][4]) {
+struct Raw8 {
+  uint4 v[T == ActType::kF32 ? 2 : 1];
+};
+
+template <ActType T>
+__device__ Raw8<T> load8(const void* row, int c, bool valid) {
+  constexpr int kVectors = T == ActType::kF32 ? 2 : 1;
+  const uint4* at =
+      reinterpret_cast<const uint4*>(static_cast<const std::uint8_t*>(row) + c * (kVectors * 2));
+  Raw8<T> raw;
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) raw.v[i] = valid ? at[i] : uint4{0, 0, 0, 0};
+  return raw;
+}
+
+template <ActType T>
+__device__ void split8(const Raw8<T>& raw, std::uint32_t (&out)[kParts<T>][4]) {
   if constexpr (T == ActType::kBF16) {
-    const uint4 v = valid ? *reinterpret_cast<const uint4*>(static_cast<const __nv_bfloat16*>(row) + c)
-                          : uint4{0, 0, 0, 0};
-    out[0][0] = v.x, out[0][1] = v.y, out[0][2] = v.z, out[0][3] = v.w;
+    out[0][0] = raw.v[0].x, out[0][1] = raw.v[0].y, out[0][2] = raw.v[0].z, out[0][3] = raw.v[0].w;
   } else {
-    const float4* at = reinterpret_cast<const float4*>(static_cast<const float*>(row) + c);
-    const float4 zero = {0, 0, 0, 0};
-    const float4 lo = valid ? at[0] : zero, hi = valid ? at[1] : zero;
-    const float v[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w};
+    const std::uint32_t v[8] = {raw.v[0].x, raw.v[0].y, raw.v[0].z, raw.v[0].w,
+                                raw.v[1].x, raw.v[1].y, raw.v[1].z, raw.v[1].w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float a = v[2 * i], b = v[2 * i + 1];
+      float a = __uint_as_float(v[2 * i]), b = __uint_as_float(v[2 * i + 1]);
 #pragma unroll
       for (int part = 0; part < 3; ++part) {
         // The upper halves are bf16 by truncation; what is left is exact.
@@ -72,12 +85,15 @@ __device__ void choose(const Params& p, int row, Chosen& chosen) {
   std::uint32_t key[Per];
 #pragma unroll
   for (int i = 0; i < Per; ++i) score[i] = 0;
+#pragma unroll 8
   for (int s = 0; s < p.splits; ++s) {
-    const float* from = p.partial + (static_cast<std::int64_t>(s) * a.rows + row) * a.experts;
+    const float4* from =
+        reinterpret_cast<const float4*>(p.partial + (static_cast<std::int64_t>(s) * a.rows + row) * p.pitch) +
+        lane * (Per / 4);
 #pragma unroll
-    for (int i = 0; i < Per; ++i) {
-      const int e = lane * Per + i;
-      if (e < a.experts) score[i] += __ldcg(from + e);
+    for (int i = 0; i < Per / 4; ++i) {
+      const float4 v = __ldcg(from + i);
+      score[4 * i] += v.x, score[4 * i + 1] += v.y, score[4 * i + 2] += v.z, score[4 * i + 3] += v.w;
     }
   }
   std::uint32_t best = 0;
@@ -159,7 +175,6 @@ __device__ bool last_block(std::int32_t* ticket, int blocks, int* flag) {
 template <ActType X, ActType W, int Cols>
 __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__ Params p) {
   ptx::let_next_grid_start();
-  ptx::wait_for_prior_grid();
   const RouteArgs& a = p.args;
   union Scratch {
     float4 sums[kWarps][Cols][32];
@@ -175,6 +190,17 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
     return static_cast<const std::uint8_t*>(base) +
            static_cast<std::int64_t>(row) * a.hidden * (type == ActType::kF32 ? 4 : 2);
   };
+  // The router does not depend on the kernel before.
+  Raw8<W> raw[2][2];
+#pragma unroll
+  for (int block = 0; block < 2; ++block) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int e = e0 + lane / 4 + 8 * i, c = col0 + block * 32;
+      raw[block][i] = load8<W>(row_of(a.router, W, e), c, e < a.experts && c < a.hidden);
+    }
+  }
+  ptx::wait_for_prior_grid();
   float acc[Cols][4] = {};
 #pragma unroll
   for (int block = 0; block < 2; ++block) {
@@ -182,15 +208,17 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
     // mma's k index of both operands is permuted alike: a lane's eight neighbouring columns make two steps.
     std::uint32_t w[2][kParts<W>][4];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int e = e0 + lane / 4 + 8 * i;
-      load8<W>(row_of(a.router, W, e), c, e < a.experts && c < a.hidden, w[i]);
-    }
+    for (int i = 0; i < 2; ++i) split8<W>(raw[block][i], w[i]);
+    Raw8<X> raw_x[Cols];
 #pragma unroll
     for (int n = 0; n < Cols; ++n) {
       const int row = row0 + n * 8 + lane / 4;
+      raw_x[n] = load8<X>(row_of(a.x, X, row), c, row < a.rows && c < a.hidden);
+    }
+#pragma unroll
+    for (int n = 0; n < Cols; ++n) {
       std::uint32_t x[kParts<X>][4];
-      load8<X>(row_of(a.x, X, row), c, row < a.rows && c < a.hidden, x);
+      split8<X>(raw_x[n], x);
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
 #pragma unroll
@@ -219,8 +247,7 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
     for (int w = 0; w < kWarps; ++w)
       sum += reinterpret_cast<const float*>(&scratch.sums[w][r / 8][source])[part];
     if (row0 + r < a.rows && e0 + e < a.experts) {
-      __stcg(p.partial + (static_cast<std::int64_t>(blockIdx.y) * a.rows + row0 + r) * a.experts + e0 + e,
-             sum);
+      __stcg(p.partial + (static_cast<std::int64_t>(blockIdx.y) * a.rows + row0 + r) * p.pitch + e0 + e, sum);
     }
   }
   if (!last_block(p.tickets + 1 + blockIdx.z, static_cast<int>(gridDim.x * gridDim.y), &flag)) return;
@@ -232,11 +259,16 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
     }
   }
   if (a.plan.groups == nullptr) return;
-  if (!last_block(p.tickets, static_cast<int>(gridDim.z), &flag)) return;
+  if (gridDim.z == 1) {
+    __syncthreads();
+  } else if (!last_block(p.tickets, static_cast<int>(gridDim.z), &flag)) {
+    return;
+  }
   build_moe_plan<kThreads>({a.ids, a.rows, a.top_k, a.experts, a.group_rows, a.plan}, scratch.plan);
 }
 
 constexpr int sets_of(int rows, int size) { return (rows + size - 1) / size; }
+constexpr int pitch_of(int experts) { return experts <= 256 ? 256 : kMoeMaxExperts; }
 constexpr std::size_t ticket_bytes(int rows) {
   return (static_cast<std::size_t>(1 + sets_of(rows, 8)) * 4 + 255) / 256 * 256;
 }
@@ -255,15 +287,16 @@ cudaError_t launch(const Params& p, cudaStream_t stream) {
   config.numAttrs = a.overlap ? 1 : 0;
   grid.z = a.rows <= 8 ? 1 : static_cast<unsigned>(sets_of(a.rows, kMaxRows));
   config.gridDim = grid;
-  return cudaLaunchKernelEx(&config, a.rows <= 8 ? route_kernel<X, W, 1> : route_kernel<X, W, kMaxRows / 8>, p);
+  return cudaLaunchKernelEx(&config, a.rows <= 8 ? route_kernel<X, W, 1> : route_kernel<X, W, kMaxRows / 8>,
+                            p);
 }
 
 }  // namespace
 
 std::size_t route_workspace(int rows, int hidden, int experts) {
   return ticket_bytes(rows) + static_cast<std::size_t>(sets_of(hidden, kBlockCols)) *
-                                  static_cast<std::size_t>(rows) * static_cast<std::size_t>(experts) *
-                                  sizeof(float);
+                                  static_cast<std::size_t>(rows) *
+                                  static_cast<std::size_t>(pitch_of(experts)) * sizeof(float);
 }
 
 cudaError_t launch_route(const RouteArgs& args, cudaStream_t stream) {
@@ -276,6 +309,7 @@ cudaError_t launch_route(const RouteArgs& args, cudaStream_t stream) {
   }
   Params p;
   p.args = args;
+  p.pitch = pitch_of(args.experts);
   p.splits = sets_of(args.hidden, kBlockCols);
   p.tickets = static_cast<std::int32_t*>(args.workspace);
   p.partial = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args.workspace) + ticket_bytes(args.rows));

@@ -34,7 +34,8 @@ struct RouteArgs {
   // Set plan.groups to have the plan of the same ids made by the same kernel: rows * top_k <= kRoutePlanPairs.
   MoePlan plan;
   int group_rows = 0;
-  bool overlap = false;  // launched with programmatic stream serialization: starts while the kernel before it ends
+  bool overlap =
+      false;  // launched with programmatic stream serialization: starts while the kernel before it ends
 };
 inline constexpr int kRoutePlanPairs = 2048;
 
