@@ -70,7 +70,7 @@ __device__ void produce(const Params& p, Shared& s, std::uint32_t ring) {
   RingAt at, lagging;
   int issued = 0;
   const auto signal = [&] {
-    ptx::fence_proxy_async();
+    ptx::fence_proxy_async_shared();
     ptx::mbarrier_arrive(&s.full[lagging.stage]);
     lagging.next();
   };

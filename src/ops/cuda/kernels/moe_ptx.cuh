@@ -66,6 +66,11 @@ __device__ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32
 // Orders ordinary accesses before (acquired ones too) against bulk copies after.
 __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
+// The same for shared memory only: does not wait for copies from global memory that are under way.
+__device__ inline void fence_proxy_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 __device__ inline void named_barrier(int id, int threads) {
   asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

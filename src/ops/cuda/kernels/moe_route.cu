@@ -1,5 +1,5 @@
-// Blocks of 16 experts x 512 columns x up to 32 rows write partial logits by mma; the last block to finish a set of rows
-// adds them up in order and chooses, one warp a row; the last of those makes the plan.
+// Blocks of 16 experts x 512 columns x some rows write partial logits by mma. For a few rows the last block to finish adds
+// them up in order, chooses, one warp a row, and makes the plan; for more a second kernel does.
 #include <cuda_bf16.h>
 
 #include "ops/cuda/kernels/moe_plan.cuh"
@@ -13,12 +13,12 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kBlockExperts = 16;
 constexpr int kBlockCols = 512;  // 64 a warp
-constexpr int kMaxRows = 32;     // of a block
+constexpr int kFusedRows = 8;
 
 struct Params {
   RouteArgs args;
   int splits;             // of the columns
-  std::int32_t* tickets;  // [1 + sets of rows], 0 between launches
+  std::int32_t* tickets;  // [2], 0 between launches
   float* partial;         // [splits][rows][pitch]
   int pitch;              // what the lanes of choose read: 256 or 512
 };
@@ -157,6 +157,29 @@ __device__ void choose(const Params& p, int row, Chosen& chosen) {
   __syncwarp();
 }
 
+__device__ void choose_row(const Params& p, int row, Chosen& chosen) {
+  if (p.args.experts <= 256) {
+    choose<8>(p, row, chosen);
+  } else {
+    choose<kMoeMaxExperts / 32>(p, row, chosen);
+  }
+}
+
+// The plan of one row: its pairs are in order of experts already. One warp.
+__device__ void plan_row(const RouteArgs& a) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool padding = a.row_sequence != nullptr && a.row_sequence[0] < 0;
+  if (lane < a.top_k && !padding) {
+    a.plan.groups[lane] = {a.ids[lane], lane, 1, 0};  // written by this lane
+    a.plan.done[lane] = 0;
+    a.plan.slot_pair[lane] = lane;
+  }
+  if (lane == 0) {
+    *a.plan.group_count = padding ? 0 : a.top_k;
+    *a.plan.arrived = 0;
+  }
+}
+
 // Whether this block is the last of `blocks` to come here; what the others wrote before is then visible to it.
 __device__ bool last_block(std::int32_t* ticket, int blocks, int* flag) {
   __threadfence();
@@ -250,33 +273,41 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
       __stcg(p.partial + (static_cast<std::int64_t>(blockIdx.y) * a.rows + row0 + r) * p.pitch + e0 + e, sum);
     }
   }
-  if (!last_block(p.tickets + 1 + blockIdx.z, static_cast<int>(gridDim.x * gridDim.y), &flag)) return;
-  for (int r = row0 + warp; r < min(row0 + Cols * 8, a.rows); r += kWarps) {
-    if (a.experts <= 256) {
-      choose<8>(p, r, scratch.chosen);
-    } else {
-      choose<kMoeMaxExperts / 32>(p, r, scratch.chosen);
-    }
-  }
+  if constexpr (Cols * 8 > kFusedRows) return;
+  if (!last_block(p.tickets, static_cast<int>(gridDim.x * gridDim.y), &flag)) return;
+  if (warp < a.rows) choose_row(p, warp, scratch.chosen);
   if (a.plan.groups == nullptr) return;
-  if (gridDim.z == 1) {
-    __syncthreads();
-  } else if (!last_block(p.tickets, static_cast<int>(gridDim.z), &flag)) {
+  if (a.rows == 1) {
+    if (warp == 0) plan_row(a);
     return;
   }
+  __syncthreads();
+  build_moe_plan<kThreads>({a.ids, a.rows, a.top_k, a.experts, a.group_rows, a.plan}, scratch.plan);
+}
+
+__global__ void __launch_bounds__(kThreads) choose_kernel(const __grid_constant__ Params p) {
+  ptx::let_next_grid_start();
+  ptx::wait_for_prior_grid();
+  const RouteArgs& a = p.args;
+  union Scratch {
+    Chosen chosen;
+    MoePlanScratch plan;
+  };
+  __shared__ Scratch scratch;
+  __shared__ int flag;
+  const int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
+  if (row < a.rows) choose_row(p, row, scratch.chosen);
+  if (a.plan.groups == nullptr || !last_block(p.tickets + 1, static_cast<int>(gridDim.x), &flag)) return;
   build_moe_plan<kThreads>({a.ids, a.rows, a.top_k, a.experts, a.group_rows, a.plan}, scratch.plan);
 }
 
 constexpr int sets_of(int rows, int size) { return (rows + size - 1) / size; }
 constexpr int pitch_of(int experts) { return experts <= 256 ? 256 : kMoeMaxExperts; }
-constexpr std::size_t ticket_bytes(int rows) {
-  return (static_cast<std::size_t>(1 + sets_of(rows, 8)) * 4 + 255) / 256 * 256;
-}
+constexpr std::size_t kTicketBytes = 256;
 
 template <ActType X, ActType W>
 cudaError_t launch(const Params& p, cudaStream_t stream) {
   const RouteArgs& a = p.args;
-  dim3 grid(static_cast<unsigned>(sets_of(a.experts, kBlockExperts)), static_cast<unsigned>(p.splits));
   cudaLaunchConfig_t config = {};
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -285,18 +316,25 @@ cudaError_t launch(const Params& p, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = a.overlap ? 1 : 0;
-  grid.z = a.rows <= 8 ? 1 : static_cast<unsigned>(sets_of(a.rows, kMaxRows));
-  config.gridDim = grid;
-  return cudaLaunchKernelEx(&config, a.rows <= 8 ? route_kernel<X, W, 1> : route_kernel<X, W, kMaxRows / 8>,
-                            p);
+  config.gridDim =
+      dim3(static_cast<unsigned>(sets_of(a.experts, kBlockExperts)), static_cast<unsigned>(p.splits));
+  if (a.rows <= kFusedRows) return cudaLaunchKernelEx(&config, route_kernel<X, W, kFusedRows / 8>, p);
+  // More rows of a block read the router less often and leave fewer blocks.
+  const int block_rows = a.rows < 512 ? 32 : 64;
+  config.gridDim.z = static_cast<unsigned>(sets_of(a.rows, block_rows));
+  const cudaError_t code =
+      cudaLaunchKernelEx(&config, block_rows == 32 ? route_kernel<X, W, 4> : route_kernel<X, W, 8>, p);
+  if (code != cudaSuccess) return code;
+  config.gridDim = dim3(static_cast<unsigned>(sets_of(a.rows, kWarps)));
+  return cudaLaunchKernelEx(&config, choose_kernel, p);
 }
 
 }  // namespace
 
 std::size_t route_workspace(int rows, int hidden, int experts) {
-  return ticket_bytes(rows) + static_cast<std::size_t>(sets_of(hidden, kBlockCols)) *
-                                  static_cast<std::size_t>(rows) *
-                                  static_cast<std::size_t>(pitch_of(experts)) * sizeof(float);
+  return kTicketBytes + static_cast<std::size_t>(sets_of(hidden, kBlockCols)) *
+                            static_cast<std::size_t>(rows) * static_cast<std::size_t>(pitch_of(experts)) *
+                            sizeof(float);
 }
 
 cudaError_t launch_route(const RouteArgs& args, cudaStream_t stream) {
@@ -312,7 +350,7 @@ cudaError_t launch_route(const RouteArgs& args, cudaStream_t stream) {
   p.pitch = pitch_of(args.experts);
   p.splits = sets_of(args.hidden, kBlockCols);
   p.tickets = static_cast<std::int32_t*>(args.workspace);
-  p.partial = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args.workspace) + ticket_bytes(args.rows));
+  p.partial = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args.workspace) + kTicketBytes);
   constexpr ActType kF32 = ActType::kF32, kBF16 = ActType::kBF16;
   if (args.type == kBF16) {
     return args.router_type == kBF16 ? launch<kBF16, kBF16>(p, stream) : launch<kBF16, kF32>(p, stream);
