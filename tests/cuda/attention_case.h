@@ -114,10 +114,17 @@ class AttentionCase {
 
   const AttentionShape& shape() const { return shape_; }
   int rows() const { return rows_; }
+  int row_begin(int s) const { return row_begin_[static_cast<std::size_t>(s)]; }
   const std::vector<double>& expected() const { return expected_; }
   // Bound of the sum of |weight * value| of every element of the result: what rounding errors scale with.
   const std::vector<double>& magnitude() const { return magnitude_; }
 
+  // Another problem in the same device memory, which must have room for it.
+  void change(AttentionShape shape, unsigned seed) {
+    shape_ = std::move(shape);
+    seed_ = seed;
+    build();
+  }
   void upload();
   AttentionArgs args() const { return args_; }
 

@@ -7,9 +7,7 @@ namespace {
 void plain(const AttentionArgs& args) { attention_plain(args, nullptr); }
 
 // fp32 sums of n products: about 1e-7 * sqrt(n) of the magnitude; a bf16 result adds half a unit of 2^-7.
-double tolerance(const AttentionShape& shape) {
-  return shape.type == ActType::kF32 ? 3e-6 : 1.01 / 256;
-}
+double tolerance(const AttentionShape& shape) { return shape.type == ActType::kF32 ? 3e-6 : 1.01 / 256; }
 
 std::vector<float> run(AttentionCase& problem) {
   problem.upload();
