@@ -1,5 +1,5 @@
 // Times attention_decode beside the roof of the chip and published kernels measured on it.
-//   attention_decode SET [page=16] [bf16|fp8] [rows=1,8] [batch=1,4,32] [keys=2048,47104] [check]
+//   attention_decode SET [page=16] [bf16|fp8] [rows=1,8] [batch=1,4,32] [keys=2048,47104] [check] [launch|read]
 // SET: tp1 (64/4 heads), tp2, tp8 (full attention); window1, window2, window8 (64/8, 32/4, 8/1 heads, window 128 with
 // sinks), drafter (64/8 heads of 128, bidirectional, 1024 keys before the block).
 #include <cuda_bf16.h>
@@ -141,7 +141,8 @@ std::vector<int> numbers(const char* text) {
   return all;
 }
 
-void bench(const Heads& heads, int rows, int batch, int keys, int page_size, bool fp8, bool check) {
+void bench(const Heads& heads, int rows, int batch, int keys, int page_size, bool fp8, bool check,
+           mimo::cuda::Overlap overlap) {
   const bool drafter = std::strcmp(heads.set, "drafter") == 0;
   const int seen = heads.window == 0 ? keys : std::min(keys, heads.window + rows - (drafter ? 0 : 1));
   const double key_bytes = heads.kv_heads * (fp8 ? heads.qk_dim + 128 + 8 : 2.0 * (heads.qk_dim + 128));
@@ -229,7 +230,7 @@ void bench(const Heads& heads, int rows, int batch, int keys, int page_size, boo
   MIMO_CUDA(cudaStreamCreate(&stream));
   MIMO_CUDA(cudaDeviceSynchronize());
   MIMO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  for (const AttentionArgs& a : all) mimo::cuda::attention_decode(a, workspace, stream);
+  for (const AttentionArgs& a : all) mimo::cuda::attention_decode(a, workspace, stream, overlap);
   MIMO_CUDA(cudaStreamEndCapture(stream, &graph));
   MIMO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
   cudaEvent_t begin, end;
@@ -292,6 +293,7 @@ int main(int argc, char** argv) {
   std::vector<int> pages = {16};
   bool fp8 = false;
   bool check = false;
+  auto overlap = mimo::cuda::Overlap::kNone;
   for (int i = 2; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg.rfind("page=", 0) == 0) pages = numbers(argv[i] + 5);
@@ -300,13 +302,15 @@ int main(int argc, char** argv) {
     if (arg.rfind("keys=", 0) == 0) keys = numbers(argv[i] + 5);
     if (arg == "fp8") fp8 = true;
     if (arg == "check") check = true;
+    if (arg == "launch") overlap = mimo::cuda::Overlap::kLaunch;
+    if (arg == "read") overlap = mimo::cuda::Overlap::kRead;
   }
   for (const Heads& heads : kHeads) {
     if (argc < 2 || std::strcmp(argv[1], heads.set) != 0) continue;
     for (const int page : pages)
       for (const int r : rows)
         for (const int k : keys)
-          for (const int b : batch) bench(heads, r, b, k, page, fp8, check);
+          for (const int b : batch) bench(heads, r, b, k, page, fp8, check, overlap);
   }
   return 0;
 }

@@ -49,13 +49,14 @@ std::size_t attention_decode_workspace(const AttentionArgs& args) {
   return kDecodeBarrierBytes + slots * (decode::kVDim * sizeof(float) + sizeof(float2));
 }
 
-void attention_decode(const AttentionArgs& args, void* workspace, cudaStream_t stream) {
+void attention_decode(const AttentionArgs& args, void* workspace, cudaStream_t stream, Overlap overlap) {
   if (!attention_decode_supports(args)) throw std::invalid_argument("attention_decode: shape not supported");
   const SequenceView& all = args.sequences;
   if (all.total_rows == 0) return;
   decode::Params p;
   p.args = args;
   p.sms = sm_count();
+  p.overlap = overlap;
   p.barrier = static_cast<unsigned*>(workspace);
   p.partial = reinterpret_cast<float*>(static_cast<char*>(workspace) + kDecodeBarrierBytes);
   p.state = reinterpret_cast<float2*>(p.partial + partial_slots(args, p.sms) * decode::kVDim);

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "ops/cuda/kernels/views.h"
 
@@ -24,8 +25,18 @@ bool attention_decode_supports(const AttentionArgs& args);
 std::size_t attention_decode_workspace(const AttentionArgs& args);
 inline constexpr std::size_t kDecodeBarrierBytes = 256;
 
+// Programmatic dependent launch: how much of a call may run before the kernel before it in the stream has ended.
+enum class Overlap : std::uint8_t {
+  kNone,    // an ordinary launch
+  kLaunch,  // its launch only
+  // It reads before that kernel ends: the arrays of args.sequences, the sinks, and keys and values before `position`
+  // were written by work that had ended when that kernel began.
+  kRead,
+};
+
 // The result of a row depends on its own sequence up to the row, and on the number of sequences that have rows; not
 // on how many rows its sequence or the launch has (as long as all values that its sequence's rows see are finite).
-void attention_decode(const AttentionArgs& args, void* workspace, cudaStream_t stream);
+void attention_decode(const AttentionArgs& args, void* workspace, cudaStream_t stream,
+                      Overlap overlap = Overlap::kNone);
 
 }  // namespace mimo::cuda

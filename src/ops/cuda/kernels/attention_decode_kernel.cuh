@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/kernels/attention_decode.h"
 #include "ops/cuda/kernels/attention_decode_plan.cuh"
 #include "ops/cuda/kernels/attention_decode_ptx.cuh"
 
@@ -19,18 +20,22 @@ inline constexpr float kLog2e = 1.4426950408889634f;
 struct Params {
   AttentionArgs args;
   unsigned* barrier = nullptr;  // [2]: arrived, generation
-  float* partial = nullptr;     // [row slots][q_heads][target][kVDim], not normalised
-  float2* state = nullptr;      // [row slots][q_heads][target]: largest score (log 2), sum of weights
+  float* partial = nullptr;     // [row slots][q_heads][target + 1][kVDim], not normalised
+  float2* state = nullptr;      // [row slots][q_heads][target + 1]: largest score (log 2), sum of weights
   int sms = 0;
   unsigned page_magic = 0;  // key / page_size = high half of key * page_magic; 0: pages of one token
+  Overlap overlap = Overlap::kNone;
 };
 
 template <int kQk, int kRows, bool kFp8>
 struct Shape {
   static constexpr int kGroups = kRows / 64;  // of 4 warps that compute
   static constexpr int kThreads = 128 * (1 + kGroups);
-  static constexpr int kStages = kFp8 ? 2 : kRows == 64 ? 4 : 3;
-  static constexpr int kRaw = !kFp8 ? 0 : kRows == 64 ? 4 : 2;  // tiles of E4M3 under way
+  // Registers of a thread that loads and of one that computes; 0: as many as all get.
+  static constexpr int kLoadRegisters = kGroups == 1 ? 0 : kFp8 ? 104 : 88;
+  static constexpr int kComputeRegisters = kGroups == 1 ? 0 : kFp8 ? 200 : 208;
+  static constexpr int kStages = kFp8 ? 3 : 4;
+  static constexpr int kRaw = !kFp8 ? 0 : kRows == 64 ? 3 : 2;  // tiles of E4M3 under way
   static constexpr int kScaleSlots = 8;
   static constexpr int kQBytes = kRows * kQk * 2;
   static constexpr int kKBytes = kTile * kQk * 2;
@@ -40,13 +45,19 @@ struct Shape {
   static constexpr int kScaleBytes = kFp8 ? kScaleSlots * 2 * kTile * 4 : 0;
 
   static constexpr int kQAt = 0;
-  static constexpr int kStageAt = kQAt + 2 * kQBytes;
+  static constexpr int kStageAt = kQAt + kQBytes;
   static constexpr int kRawAt = kStageAt + kStages * kStageBytes;
   static constexpr int kScaleAt = kRawAt + kRaw * kRawBytes;
   static constexpr int kBarriersAt = kScaleAt + kScaleBytes;
   static constexpr int kTablesAt = kBarriersAt + 128;
   static constexpr int kBytes = kTablesAt + (2 * (kSequences + 1) + 4 * kSequences + 16) * 4;
   static_assert(kBytes <= 232448);
+
+  // Barriers, by their places behind the first: stages filled, stages free, queries there, queries taken.
+  static constexpr int kFull = 0;
+  static constexpr int kFree = 8 * kStages;
+  static constexpr int kQFull = 16 * kStages;
+  static constexpr int kQFree = 16 * kStages + 8;
 };
 
 // What all threads know of the sequences, in shared memory.
@@ -134,7 +145,7 @@ __device__ inline Item find_item(const AttentionArgs& args, const Tables& tables
     item.block = block;
     return true;
   });
-  item.split = at / args.kv.kv_heads;
+  item.split = quotient(at, args.kv.kv_heads);
   item.head = at - item.split * args.kv.kv_heads;
   const Block& block = item.block;
   const int chunk_begin = block.base + (block.first_chunk + item.split) * block.chunk;
@@ -148,7 +159,7 @@ __device__ inline int key_page(const Params& p, int key) {
   return p.page_magic == 0 ? key : static_cast<int>(__umulhi(static_cast<unsigned>(key), p.page_magic));
 }
 
-// A partial sum joins others: the weights of all are taken relative to one largest score.
+// Partial sums are joined relative to one largest score; the sink is one of them.
 struct Sum {
   float top;
   float total;
@@ -164,18 +175,17 @@ __device__ inline float part_weight(const Sum& sum, float top) {
 }
 
 template <int kQk, int kRows, bool kFp8>
-__device__ void load_items(const Params& p, const Tables& tables, std::uint32_t base) {
+__device__ __forceinline__ void load_items(const Params& p, const Tables& tables, std::uint32_t base,
+                                           const char* shared) {
   using S = Shape<kQk, kRows, kFp8>;
   const AttentionArgs& args = p.args;
   const KvView& kv = args.kv;
   const int tid = static_cast<int>(threadIdx.x);
-  const int group = args.q_heads / kv.kv_heads;
-  const int most = kRows / group;
+  const int group = quotient(args.q_heads, kv.kv_heads);
+  const int most = quotient(kRows, group);
   const int items = tables.items[tables.sequences];
   const int grid = static_cast<int>(gridDim.x);
-  const std::uint32_t full = base + S::kBarriersAt;
-  const std::uint32_t empty = full + 8 * S::kStages;
-  const std::uint32_t q_empty = empty + 8 * S::kStages;
+  const std::uint32_t barriers = base + S::kBarriersAt;
 
   // Consecutive lanes share a key: eight (bf16, 128 bytes at a time) or four (E4M3, 64 bytes).
   constexpr int kLanes = kFp8 ? 4 : 8;
@@ -200,17 +210,24 @@ __device__ void load_items(const Params& p, const Tables& tables, std::uint32_t 
   };
   fetch_pages(item, tile, pages);
 
+  // What the kernel before may still write: queries, and the keys of the step.
+  bool waited = p.overlap != Overlap::kRead;
+  const auto wait_for_step = [&] {
+    if (!waited) ptx::wait_for_kernel_before();
+    waited = true;
+  };
   int q_count = 0;
-  const auto load_q = [&](int buffer) {
-    const std::uint32_t to = base + S::kQAt + buffer * S::kQBytes;
+  const auto load_q = [&] {
+    const std::uint32_t to = base + S::kQAt;
     const int valid_rows = (item.block.row_end - item.block.row_begin) * group;
     const auto* from = static_cast<const __nv_bfloat16*>(args.q) +
                        (item.sequence.row_begin + item.block.row_begin) * args.q_stride +
                        item.head * group * kQk;
     const int c = tid % 8;
+#pragma unroll 2
     for (int i = 0; i < kRows / 16; ++i) {
       const int m = tid / 8 + 16 * i;
-      const int r = m / group;
+      const int r = quotient(m, group);
       const bool valid = m < valid_rows;
       const __nv_bfloat16* q = from + (valid ? r * args.q_stride + (m - r * group) * kQk : 0) + c * 8;
 #pragma unroll
@@ -218,6 +235,8 @@ __device__ void load_items(const Params& p, const Tables& tables, std::uint32_t 
         ptx::copy16(to + j * kRows * 128 + m * 128 + ((c ^ (m & 7)) << 4), q + j * 64, valid);
       }
     }
+    ptx::copies_arrive(barriers + S::kQFull);
+    ++q_count;
   };
   // Begins the copies of the tile: `to(i, j)` is where 16 bytes of key i of this thread go, j counting along the key
   // and then along the value.
@@ -246,39 +265,53 @@ __device__ void load_items(const Params& p, const Tables& tables, std::uint32_t 
       }
     }
   };
+  // Moves on to the next tile, whose pages are asked for ahead.
+  Item next = item;
+  int next_tile = 0;
+  int next_index = 0;
+  int next_pages[kKeys];
+  const auto look_ahead = [&] {
+    next_tile = tile + 1;
+    next_index = index;
+    if (next_tile == item.tile_end) {
+      next_index += grid;
+      if (next_index < items) {
+        next = find_item(args, tables, most, next_index, s);
+        next_tile = next.tile_begin;
+      }
+    }
+    if (next_index < items) fetch_pages(next, next_tile, next_pages);
+  };
+  const auto move_on = [&] {
+    if (next_index != index) item = next;
+    tile = next_tile;
+    index = next_index;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) pages[i] = next_pages[i];
+  };
+  const auto is_old = [&] { return (tile + 1) * kTile <= item.sequence.position; };
 
   if constexpr (!kFp8) {
     for (int n = 0; index < items; ++n) {
-      Item next = item;
-      int next_tile = tile + 1;
-      int next_index = index;
-      int next_pages[kKeys];
-      if (next_tile == item.tile_end) {
-        next_index += grid;
-        if (next_index < items) {
-          next = find_item(args, tables, most, next_index, s);
-          next_tile = next.tile_begin;
-        }
-      }
-      if (next_index < items) fetch_pages(next, next_tile, next_pages);
-
+      look_ahead();
       const int stage = n % S::kStages;
-      ptx::barrier_wait(empty + 8 * stage, (n / S::kStages + 1) & 1);
-      if (tile == item.tile_begin) {
-        ptx::barrier_wait(q_empty + 8 * (q_count & 1), (q_count / 2 + 1) & 1);
-        load_q(q_count & 1);
-        ++q_count;
+      ptx::barrier_wait(barriers + S::kFree + 8 * stage, (n / S::kStages + 1) & 1);
+      if (!is_old()) wait_for_step();
+      const bool first = tile == item.tile_begin;
+      if (first && waited) {
+        ptx::barrier_wait(barriers + S::kQFree, (q_count + 1) & 1);
+        load_q();
       }
       const std::uint32_t at =
           base + S::kStageAt + stage * S::kStageBytes + row * 128 + ((column ^ (row & 7)) << 4);
       load_tile(0, [&](int i, int j) { return at + j * (kTile * 128) + i * (kStep * 128); });
-      ptx::copies_arrive(full + 8 * stage);
-
-      item = next;
-      tile = next_tile;
-      index = next_index;
-#pragma unroll
-      for (int i = 0; i < kKeys; ++i) pages[i] = next_pages[i];
+      ptx::copies_arrive(barriers + S::kFull + 8 * stage);
+      // The first queries of all, if they had to wait: when the stages are full or the item ends.
+      if (q_count == 0 && (n == S::kStages - 1 || tile + 1 == item.tile_end)) {
+        wait_for_step();
+        load_q();
+      }
+      move_on();
     }
   } else {
     // E4M3: every thread turns into bf16 what it has copied itself.
@@ -286,39 +319,27 @@ __device__ void load_items(const Params& p, const Tables& tables, std::uint32_t 
     int begun = 0;
     int turned = 0;
     for (;;) {
-      const bool q_ready = tile != item.tile_begin || index >= items ||
-                           ptx::barrier_done(q_empty + 8 * (q_count & 1), (q_count / 2 + 1) & 1);
-      if (index < items && begun - turned < S::kRaw && q_ready) {
-        Item next = item;
-        int next_tile = tile + 1;
-        int next_index = index;
-        int next_pages[kKeys];
-        if (next_tile == item.tile_end) {
-          next_index += grid;
-          if (next_index < items) {
-            next = find_item(args, tables, most, next_index, s);
-            next_tile = next.tile_begin;
-          }
-        }
-        if (next_index < items) fetch_pages(next, next_tile, next_pages);
-        if (tile == item.tile_begin) {
-          load_q(q_count & 1);
-          ++q_count;
-        }
+      const bool more = index < items;
+      const bool first = more && tile == item.tile_begin;
+      const bool q_free = !first || begun == 0 || ptx::barrier_done(barriers + S::kQFree, (q_count + 1) & 1);
+      if (more && begun - turned < S::kRaw && q_free) {
+        look_ahead();
+        if (!is_old()) wait_for_step();
+        if (first && waited) load_q();
         const std::uint32_t at = base + S::kRawAt + (begun % S::kRaw) * S::kRawBytes + tid * 16;
         load_tile(base + S::kScaleAt + (begun % S::kScaleSlots) * 2 * kTile * 4,
                   [&](int i, int j) { return at + (i * kCopies + j) * 2048; });
         ptx::copies_commit();
         ++begun;
-        item = next;
-        tile = next_tile;
-        index = next_index;
-#pragma unroll
-        for (int i = 0; i < kKeys; ++i) pages[i] = next_pages[i];
+        if (q_count == 0 && (begun == S::kRaw || tile + 1 == item.tile_end)) {
+          wait_for_step();
+          load_q();
+        }
+        move_on();
         if (begun - turned < S::kRaw) continue;
       }
       if (begun == turned) {
-        if (index >= items) break;
+        if (!more) break;
         continue;
       }
       if (begun - turned == S::kRaw) {
@@ -326,53 +347,114 @@ __device__ void load_items(const Params& p, const Tables& tables, std::uint32_t 
       } else {
         ptx::copies_wait<0>();
       }
+      uint4 x[kKeys * kCopies];
+      const char* from = shared + S::kRawAt + (turned % S::kRaw) * S::kRawBytes + tid * 16;
+#pragma unroll
+      for (int i = 0; i < kKeys * kCopies; ++i) x[i] = *reinterpret_cast<const uint4*>(from + i * 2048);
       const int stage = turned % S::kStages;
-      ptx::barrier_wait(empty + 8 * stage, (turned / S::kStages + 1) & 1);
-      const std::uint32_t from = base + S::kRawAt + (turned % S::kRaw) * S::kRawBytes + tid * 16;
+      ptx::barrier_wait(barriers + S::kFree + 8 * stage, (turned / S::kStages + 1) & 1);
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
         const int r = row + i * kStep;
         const std::uint32_t to = base + S::kStageAt + stage * S::kStageBytes + r * 128;
 #pragma unroll
         for (int j = 0; j < kCopies; ++j) {
-          std::uint32_t x[4];
-          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                       : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                       : "r"(from + (i * kCopies + j) * 2048)
-                       : "memory");
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
-                             to + j * (kTile * 128) + (((2 * column + half) ^ (r & 7)) << 4)),
-                         "r"(ptx::bf16_from_e4m3<0>(x[2 * half])), "r"(ptx::bf16_from_e4m3<1>(x[2 * half])),
-                         "r"(ptx::bf16_from_e4m3<0>(x[2 * half + 1])),
-                         "r"(ptx::bf16_from_e4m3<1>(x[2 * half + 1]))
-                         : "memory");
-          }
+          const uint4& four = x[i * kCopies + j];
+          ptx::store16(to + j * (kTile * 128) + (((2 * column) ^ (r & 7)) << 4),
+                       ptx::bf16_from_e4m3<0>(four.x), ptx::bf16_from_e4m3<1>(four.x),
+                       ptx::bf16_from_e4m3<0>(four.y), ptx::bf16_from_e4m3<1>(four.y));
+          ptx::store16(to + j * (kTile * 128) + (((2 * column + 1) ^ (r & 7)) << 4),
+                       ptx::bf16_from_e4m3<0>(four.z), ptx::bf16_from_e4m3<1>(four.z),
+                       ptx::bf16_from_e4m3<0>(four.w), ptx::bf16_from_e4m3<1>(four.w));
         }
       }
       ptx::fence_async();
-      ptx::barrier_arrive(full + 8 * stage);
+      ptx::barrier_arrive(barriers + S::kFull + 8 * stage);
       ++turned;
     }
   }
 }
 
+// The softmax of this thread's two rows of the tile as far as it has come.
+struct Softmax {
+  float top[2] = {-INFINITY, -INFINITY};  // largest score, log 2
+  float total[2] = {0, 0};                // of the weights, this thread's part
+};
+
+// Turns the scores of a tile into weights, in place, relative to the largest score so far; `keep`: what earlier
+// weights are to be multiplied by. `scales`: of keys and then values (E4M3 only).
+template <bool kFp8>
+__device__ __forceinline__ void soften(float (&score)[32], Softmax& state, float (&keep)[2], float scale,
+                                       const float2* scales, int quad, int begin, const VisibleKeys& common,
+                                       const VisibleKeys (&keys)[2]) {
+  if (kFp8) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 x = scales[4 * j + quad];
+      score[4 * j] *= x.x;
+      score[4 * j + 1] *= x.y;
+      score[4 * j + 2] *= x.x;
+      score[4 * j + 3] *= x.y;
+    }
+  }
+  if (begin < common.first || begin + kTile > common.last) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const int key = begin + i / 4 * 8 + quad * 2 + i % 2;
+      const VisibleKeys& own = keys[i / 2 % 2];
+      if (key < own.first || key >= own.last) score[i] = -INFINITY;
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float best = fmaxf(score[2 * r], score[2 * r + 1]);
+#pragma unroll
+    for (int j = 1; j < 8; ++j) best = fmaxf(best, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
+    best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
+    best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
+    const float top = fmaxf(state.top[r], best * scale);
+    // A row that has seen no key yet must not subtract two infinities.
+    const float shift = top == -INFINITY ? 0.0f : top;
+    keep[r] = ptx::exp2_fast(state.top[r] - shift);
+    state.top[r] = top;
+    float total = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      float& a = score[4 * j + 2 * r];
+      float& b = score[4 * j + 2 * r + 1];
+      a = ptx::exp2_fast(fmaf(a, scale, -shift));
+      b = ptx::exp2_fast(fmaf(b, scale, -shift));
+      total += a + b;
+    }
+    state.total[r] = fmaf(state.total[r], keep[r], total);
+  }
+  if (kFp8) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float2 x = scales[kTile / 2 + 4 * j + quad];
+      score[4 * j] *= x.x;
+      score[4 * j + 1] *= x.y;
+      score[4 * j + 2] *= x.x;
+      score[4 * j + 3] *= x.y;
+    }
+  }
+}
+
 template <int kQk, int kRows, bool kFp8>
-__device__ void compute_items(const Params& p, const Tables& tables, std::uint32_t base, const char* shared) {
+__device__ __forceinline__ void compute_items(const Params& p, const Tables& tables, std::uint32_t base,
+                                              const char* shared) {
   using S = Shape<kQk, kRows, kFp8>;
   const AttentionArgs& args = p.args;
   const int tid = static_cast<int>(threadIdx.x) - 128;
-  const int group = args.q_heads / args.kv.kv_heads;
-  const int most = kRows / group;
+  const int group = quotient(args.q_heads, args.kv.kv_heads);
+  const int most = quotient(kRows, group);
   const int items = tables.items[tables.sequences];
   const int lane = tid % 32;
   const int warp_row = tid / 128 * 64 + tid / 32 % 4 * 16;  // first row of the tile that this warp has
   const int quad = lane % 4;
-  const std::uint32_t full = base + S::kBarriersAt;
-  const std::uint32_t empty = full + 8 * S::kStages;
-  const std::uint32_t q_empty = empty + 8 * S::kStages;
+  const std::uint32_t barriers = base + S::kBarriersAt;
   const float scale = args.scale * kLog2e;
+  if (p.overlap == Overlap::kRead) ptx::wait_for_kernel_before();  // which may use the same partial results
 
   int n = 0;
   int s = 0;
@@ -384,126 +466,116 @@ __device__ void compute_items(const Params& p, const Tables& tables, std::uint32
     const int valid_rows = (block.row_end - block.row_begin) * group;
     const bool active = warp_row < valid_rows;
     VisibleKeys keys[2];  // of this thread's two rows
+#pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int m = min(warp_row + lane / 4 + 8 * i, valid_rows - 1);
-      keys[i] = visible_keys(args, item.sequence, block.row_begin + m / group);
+      keys[i] = visible_keys(args, item.sequence, block.row_begin + quotient(m, group));
     }
     // Keys that every row sees: no mask is needed among them.
     const VisibleKeys common = {visible_keys(args, item.sequence, block.row_end - 1).first,
                                 visible_keys(args, item.sequence, block.row_begin).last};
 
+    std::uint32_t q[kQk / 16][4];
+    ptx::barrier_wait(barriers + S::kQFull, q_count & 1);
+    {
+      const int m = warp_row + lane % 16;
+#pragma unroll
+      for (int i = 0; i < kQk / 16; ++i) {
+        const int c = i % 4 * 2 + lane / 16;
+        ptx::load_matrices(q[i], base + S::kQAt + i / 4 * (kRows * 128) + m * 128 + ((c ^ (m & 7)) << 4));
+      }
+    }
+    __syncwarp();
+    if (lane == 0) ptx::barrier_arrive(barriers + S::kQFree);
+
     float out[64];
 #pragma unroll
     for (int i = 0; i < 64; ++i) out[i] = 0;
-    float top[2] = {-INFINITY, -INFINITY};
-    float total[2] = {0, 0};
-    const std::uint64_t q =
-        ptx::matrix(base + S::kQAt + (q_count & 1) * S::kQBytes + tid / 128 * (64 * 128), 16);
-
-    for (int tile = item.tile_begin; tile < item.tile_end; ++tile, ++n) {
-      const int stage = n % S::kStages;
-      ptx::barrier_wait(full + 8 * stage, (n / S::kStages) & 1);
+    Softmax state;
+    float keep[2] = {1.0f, 1.0f};
+    float score[32];
+    std::uint32_t weight[4][4];
+    const auto begin_scores = [&](int tile_number) {
+      const int stage = tile_number % S::kStages;
+      ptx::barrier_wait(barriers + S::kFull + 8 * stage, (tile_number / S::kStages) & 1);
       ptx::fence_async();
-      const std::uint32_t at = base + S::kStageAt + stage * S::kStageBytes;
-      const std::uint64_t k = ptx::matrix(at, 16);
-      const std::uint64_t v = ptx::matrix(at + S::kKBytes, kTile * 128);
-      float score[32];
+      const std::uint64_t k = ptx::matrix(base + S::kStageAt + stage * S::kStageBytes, 16);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int j = 0; j < kQk / 64; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          ptx::wgmma_scores(score, q + ((j * kRows * 128 + i * 32) >> 4),
-                            k + ((j * kTile * 128 + i * 32) >> 4), i + j);
-        }
+      for (int i = 0; i < kQk / 16; ++i) {
+        ptx::wgmma_scores(score, q[i], k + ((i / 4 * (kTile * 128) + i % 4 * 32) >> 4), i);
       }
       ptx::wgmma_commit();
-      ptx::wgmma_wait<0>();
-
-      std::uint32_t weight[4][4];
-      if (active) {
-        const float2* scales = reinterpret_cast<const float2*>(
-            shared + S::kScaleAt + (n % S::kScaleSlots) * 2 * kTile * 4);  // keys', then values'
-        if (kFp8) {
-#pragma unroll
-          for (int j = 0; j < 8; ++j) {
-            const float2 x = scales[4 * j + quad];
-            score[4 * j] *= x.x;
-            score[4 * j + 1] *= x.y;
-            score[4 * j + 2] *= x.x;
-            score[4 * j + 3] *= x.y;
-          }
-        }
-        const int begin = tile * kTile;
-        if (begin < common.first || begin + kTile > common.last) {
-#pragma unroll
-          for (int i = 0; i < 32; ++i) {
-            const int key = begin + i / 4 * 8 + quad * 2 + i % 2;
-            const VisibleKeys& own = keys[i / 2 % 2];
-            if (key < own.first || key >= own.last) score[i] = -INFINITY;
-          }
-        }
-        float keep[2];
-        float shift[2];
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          float best = top[r];
-#pragma unroll
-          for (int j = 0; j < 8; ++j)
-            best = fmaxf(best, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
-          best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
-          best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
-          // A row that has seen no key yet must not subtract two infinities.
-          shift[r] = best == -INFINITY ? 0.0f : best * scale;
-          keep[r] = ptx::exp2_fast(fmaf(top[r], scale, -shift[r]));
-          top[r] = best;
-          total[r] *= keep[r];
-        }
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          float2 x = {1.0f, 1.0f};
-          if (kFp8) x = scales[kTile / 2 + 4 * j + quad];
-#pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            const float a = ptx::exp2_fast(fmaf(score[4 * j + 2 * r], scale, -shift[r]));
-            const float b = ptx::exp2_fast(fmaf(score[4 * j + 2 * r + 1], scale, -shift[r]));
-            total[r] += a + b;
-            weight[j / 2][j % 2 * 2 + r] = kFp8 ? ptx::pack_bf16(a * x.x, b * x.y) : ptx::pack_bf16(a, b);
-          }
-        }
-        if (__any_sync(~0u, keep[0] != 1.0f || keep[1] != 1.0f)) {
-#pragma unroll
-          for (int i = 0; i < 64; ++i) out[i] *= keep[i / 2 % 2];
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) weight[i][0] = weight[i][1] = weight[i][2] = weight[i][3] = 0;
-      }
-
+    };
+    const auto begin_values = [&](int tile_number) {
+      const int stage = tile_number % S::kStages;
+      const std::uint64_t v =
+          ptx::matrix(base + S::kStageAt + stage * S::kStageBytes + S::kKBytes, kTile * 128);
       ptx::wgmma_fence();
 #pragma unroll
       for (int i = 0; i < 4; ++i) ptx::wgmma_values(out, weight[i], v + ((i * 16 * 128) >> 4));
       ptx::wgmma_commit();
+    };
+    const auto soften_tile = [&](int tile_number, int tile) {
+      if (!active) return;
+      const float2* scales = reinterpret_cast<const float2*>(shared + S::kScaleAt +
+                                                             (tile_number % S::kScaleSlots) * 2 * kTile * 4);
+      soften<kFp8>(score, state, keep, scale, scales, quad, tile * kTile, common, keys);
+    };
+    const auto pack_weights = [&] {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          weight[j / 2][j % 2 * 2 + r] = ptx::pack_bf16(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]);
+        }
+      }
+    };
+    const auto release = [&](int tile_number) {
+      if (lane == 0) ptx::barrier_arrive(barriers + S::kFree + 8 * (tile_number % S::kStages));
+    };
+
+    // The scores of a tile are computed while the softmax of the one before waits for them, its values summed beside
+    // the softmax of the next.
+    begin_scores(n);
+    ptx::wgmma_wait<0>();
+    soften_tile(n, item.tile_begin);
+    pack_weights();
+    for (int tile = item.tile_begin + 1; tile < item.tile_end; ++tile, ++n) {
+      begin_scores(n + 1);
+      begin_values(n);
+      ptx::wgmma_wait<1>();
+      soften_tile(n + 1, tile);
       ptx::wgmma_wait<0>();
-      if (lane == 0) ptx::barrier_arrive(empty + 8 * stage);
+      release(n);
+      if (__any_sync(~0u, keep[0] != 1.0f || keep[1] != 1.0f)) {
+#pragma unroll
+        for (int i = 0; i < 64; ++i) out[i] *= keep[i / 2 % 2];
+      }
+      pack_weights();
     }
-    if (lane == 0) ptx::barrier_arrive(q_empty + 8 * (q_count & 1));
+    begin_values(n);
+    ptx::wgmma_wait<0>();
+    release(n);
+    ++n;
 
     if (!active) continue;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      total[r] += __shfl_xor_sync(~0u, total[r], 1);
-      total[r] += __shfl_xor_sync(~0u, total[r], 2);
+      float total = state.total[r];
+      total += __shfl_xor_sync(~0u, total, 1);
+      total += __shfl_xor_sync(~0u, total, 2);
       const int m = warp_row + lane / 4 + 8 * r;
       if (m >= valid_rows) continue;
-      const int row = block.row_begin + m / group;
-      const int head = item.head * group + m % group;
-      const float own_top = top[r] * scale;
+      const int row_in_block = quotient(m, group);
+      const int row = block.row_begin + row_in_block;
+      const int head = item.head * group + m - row_in_block * group;
+      const float top = state.top[r];
       if (block.splits == 1) {
-        Sum sum = begin_sum(args, head, own_top);
-        const float w = part_weight(sum, own_top);
-        sum.total = fmaf(w, total[r], sum.total);
-        const float share = 1.0f / sum.total;
+        // The same operations as when one part of several is joined with others that saw nothing.
+        const Sum sum = begin_sum(args, head, top);
+        const float w = part_weight(sum, top);
+        const float share = 1.0f / __fadd_rn(sum.total, __fmul_rn(w, total));
         auto* to = static_cast<__nv_bfloat16*>(args.out) +
                    (static_cast<std::int64_t>(item.sequence.row_begin + row) * args.q_heads + head) * kVDim +
                    quad * 2;
@@ -521,7 +593,7 @@ __device__ void compute_items(const Params& p, const Tables& tables, std::uint32
         for (int j = 0; j < 16; ++j) {
           *reinterpret_cast<float2*>(to + 8 * j) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
         }
-        if (quad == 0) p.state[slot] = {own_top, total[r]};
+        if (quad == 0) p.state[slot] = {top, total};
       }
     }
   }
@@ -530,7 +602,6 @@ __device__ void compute_items(const Params& p, const Tables& tables, std::uint32
 // Waits until all CTAs of the grid have come here and what they wrote can be read. All of them run at once: the grid
 // is no larger than the chip.
 __device__ inline void grid_barrier(unsigned* barrier) {
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
     const unsigned generation = *static_cast<volatile unsigned*>(barrier + 1);
@@ -548,52 +619,98 @@ __device__ inline void grid_barrier(unsigned* barrier) {
   __syncthreads();
 }
 
-// Joins the partial results of the rows that were split: a warp for every row and head, parts in order.
-__device__ inline void combine(const Params& p, const Tables& tables, int most) {
+// Joins the partial results of the rows that were split. Part i of a row and head belongs to class i % 8; each class
+// is summed in order, then the classes in order: parts that saw nothing change no bit, and the warps that share a
+// task may be one, two, four or eight.
+template <int kThreads>
+__device__ __forceinline__ void combine(const Params& p, const Tables& tables, int most, char* shared) {
+  constexpr int kWarps = kThreads / 32;
+  constexpr int kClasses = 8;
+  struct Part {
+    float4 out[kClasses][32];
+    float total[kClasses];
+  };
+  Part* parts = reinterpret_cast<Part*>(shared);  // [tasks of the CTA at a time]: the stages are free now
   const AttentionArgs& args = p.args;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warps = static_cast<int>(blockDim.x / 32 * gridDim.x);
-  const int rows = tables.rows[tables.sequences];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int grid = static_cast<int>(gridDim.x);
+  const int tasks = tables.rows[tables.sequences] * args.q_heads;
+  int share = kClasses;  // warps of a task
+  while (share > 1 && tasks * share > kWarps / share * share * grid) share /= 2;
+  const int at_a_time = kWarps / share;
+  const int own = warp / share;
   int s = 0;
-  // Warps of one CTA take tasks that lie far apart: so few tasks as there are spread over all SMs.
-  for (int task = static_cast<int>(threadIdx.x / 32 * gridDim.x + blockIdx.x); task < rows * args.q_heads;
-       task += warps) {
-    const int slot = task / args.q_heads;
-    const int head = task - slot * args.q_heads;
-    while (tables.rows[s + 1] <= slot) ++s;
-    const SequenceOf sequence = table_sequence(args, tables, s);
-    const int row = slot - tables.rows[s];
+  for (int begin = 0; begin < tasks; begin += at_a_time * grid) {
+    const int task = begin + own * grid + static_cast<int>(blockIdx.x);
     int splits = 0;
-    for_blocks(args, tables.plan, sequence, most, [&](const Block& block) {
-      splits = block.splits;
-      return row < block.row_end;
-    });
-    if (splits == 1) continue;
+    std::int64_t out_row = 0;
+    const int slot = quotient(task, args.q_heads);
+    const int head = task - slot * args.q_heads;
+    if (own < at_a_time && task < tasks) {
+      while (tables.rows[s + 1] <= slot) ++s;
+      const SequenceOf sequence = table_sequence(args, tables, s);
+      const int row = slot - tables.rows[s];
+      out_row = sequence.row_begin + row;
+      for_blocks(args, tables.plan, sequence, most, [&](const Block& block) {
+        splits = block.splits;
+        return row < block.row_end;
+      });
+    }
+    const bool split = splits > 1;
     const std::int64_t first = static_cast<std::int64_t>(task) * (tables.plan.target + 1);
-    float top = -INFINITY;
-    for (int i = lane; i < splits; i += 32) top = fmaxf(top, __ldcg(p.state + first + i).x);
-    for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-    Sum sum = begin_sum(args, head, top);
-    float4 out = {0, 0, 0, 0};
-    const float4* from = reinterpret_cast<const float4*>(p.partial + first * kVDim) + lane;
-    for (int begin = 0; begin < splits; begin += 32) {
-      const int count = min(32, splits - begin);
-      float2 state = {-INFINITY, 0.0f};
-      if (lane < count) state = __ldcg(p.state + first + begin + lane);
-      const float own = part_weight(sum, state.x);
-#pragma unroll 8
-      for (int i = 0; i < count; ++i) {
-        const float w = __shfl_sync(~0u, own, i);
-        sum.total = fmaf(w, __shfl_sync(~0u, state.y, i), sum.total);
-        const float4 x = __ldcg(from + (begin + i) * (kVDim / 4));
-        out = {fmaf(w, x.x, out.x), fmaf(w, x.y, out.y), fmaf(w, x.z, out.z), fmaf(w, x.w, out.w)};
+    Sum sum = {0, 0};
+    if (split) {
+      float top = -INFINITY;
+      for (int i = lane; i < splits; i += 32) top = fmaxf(top, __ldcg(p.state + first + i).x);
+      const float4* from = reinterpret_cast<const float4*>(p.partial + first * kVDim) + lane;
+      for (int c = warp % share; c < kClasses; c += share) {
+        float4 out = {0, 0, 0, 0};
+        float total = 0;
+        for (int group = c; group < splits; group += 6 * kClasses) {
+          float4 x[6];
+          float2 state[6];
+#pragma unroll
+          for (int i = 0; i < 6; ++i) {
+            const int part = group + i * kClasses;
+            state[i] = {-INFINITY, 0.0f};
+            x[i] = {0, 0, 0, 0};
+            if (part < splits) {
+              state[i] = __ldcg(p.state + first + part);
+              x[i] = __ldcg(from + static_cast<std::int64_t>(part) * (kVDim / 4));
+            }
+          }
+          if (group == c && c < share) {  // after the first loads have been sent
+            for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+            sum = begin_sum(args, head, top);
+          }
+#pragma unroll
+          for (int i = 0; i < 6; ++i) {
+            const float w = part_weight(sum, state[i].x);
+            total = fmaf(w, state[i].y, total);
+            out = {fmaf(w, x[i].x, out.x), fmaf(w, x[i].y, out.y), fmaf(w, x[i].z, out.z),
+                   fmaf(w, x[i].w, out.w)};
+          }
+        }
+        parts[own].out[c][lane] = out;
+        if (lane == 0) parts[own].total[c] = total;
       }
     }
-    const float share = 1.0f / sum.total;
-    auto* to = static_cast<__nv_bfloat16*>(args.out) +
-               (static_cast<std::int64_t>(sequence.row_begin + row) * args.q_heads + head) * kVDim + lane * 4;
-    *reinterpret_cast<uint2*>(to) = {ptx::pack_bf16(out.x * share, out.y * share),
-                                     ptx::pack_bf16(out.z * share, out.w * share)};
+    __syncthreads();
+    if (split && warp % share == 0) {
+      float4 out = parts[own].out[0][lane];
+      float total = parts[own].total[0];
+      for (int c = 1; c < kClasses; ++c) {
+        const float4 x = parts[own].out[c][lane];
+        out = {out.x + x.x, out.y + x.y, out.z + x.z, out.w + x.w};
+        total += parts[own].total[c];
+      }
+      const float part = 1.0f / __fadd_rn(sum.total, total);
+      auto* to = static_cast<__nv_bfloat16*>(args.out) + (out_row * args.q_heads + head) * kVDim + lane * 4;
+      *reinterpret_cast<uint2*>(to) = {ptx::pack_bf16(out.x * part, out.y * part),
+                                       ptx::pack_bf16(out.z * part, out.w * part)};
+    }
+    __syncthreads();
   }
 }
 
@@ -604,13 +721,15 @@ __global__ void __launch_bounds__(Shape<kQk, kRows, kFp8>::kThreads, 1)
   extern __shared__ __align__(1024) char shared[];
   const std::uint32_t base = ptx::shared_address(shared);
   if (threadIdx.x == 0) {
-    const std::uint32_t full = base + S::kBarriersAt;
+    const std::uint32_t barriers = base + S::kBarriersAt;
     for (int i = 0; i < S::kStages; ++i) {
-      ptx::barrier_init(full + 8 * i, 128);
-      ptx::barrier_init(full + 8 * (S::kStages + i), 4 * S::kGroups);
+      ptx::barrier_init(barriers + S::kFull + 8 * i, 128);
+      ptx::barrier_init(barriers + S::kFree + 8 * i, 4 * S::kGroups);
     }
-    for (int i = 0; i < 2; ++i) ptx::barrier_init(full + 8 * (2 * S::kStages + i), 4 * S::kGroups);
+    ptx::barrier_init(barriers + S::kQFull, 128);
+    ptx::barrier_init(barriers + S::kQFree, 4 * S::kGroups);
   }
+  if (p.overlap == Overlap::kLaunch) ptx::wait_for_kernel_before();
   Tables tables;
   tables.items = reinterpret_cast<int*>(shared + S::kTablesAt);
   tables.rows = tables.items + kSequences + 1;
@@ -618,17 +737,27 @@ __global__ void __launch_bounds__(Shape<kQk, kRows, kFp8>::kThreads, 1)
   tables.first_key = tables.position + kSequences;
   tables.row_begin = tables.first_key + kSequences;
   tables.scratch = tables.row_begin + kSequences;
-  const int most = kRows / (p.args.q_heads / p.args.kv.kv_heads);
+  const int most = quotient(kRows, quotient(p.args.q_heads, p.args.kv.kv_heads));
   const bool split = fill_tables(p, most, tables);  // its barriers show the mbarriers to all
+  ptx::let_next_kernel_begin();
 
+  // The two roles do not meet again: registers have gone from one to the other.
   if (threadIdx.x < 128) {
-    load_items<kQk, kRows, kFp8>(p, tables, base);
+    if constexpr (S::kLoadRegisters > 0) ptx::give_registers<S::kLoadRegisters>();
+    load_items<kQk, kRows, kFp8>(p, tables, base, shared);
+    if (split) {
+      if (p.overlap == Overlap::kRead) ptx::wait_for_kernel_before();
+      grid_barrier(p.barrier);
+      combine<S::kThreads>(p, tables, most, shared);
+    }
   } else {
+    if constexpr (S::kComputeRegisters > 0) ptx::take_registers<S::kComputeRegisters>();
     compute_items<kQk, kRows, kFp8>(p, tables, base, shared);
+    if (split) {
+      grid_barrier(p.barrier);
+      combine<S::kThreads>(p, tables, most, shared);
+    }
   }
-  if (!split) return;
-  grid_barrier(p.barrier);
-  combine(p, tables, most);
 }
 
 template <int kQk, int kRows, bool kFp8>
@@ -636,8 +765,17 @@ void launch(const Params& p, int grid, cudaStream_t stream) {
   using S = Shape<kQk, kRows, kFp8>;
   const auto kernel = attention_decode_kernel<kQk, kRows, kFp8>;
   MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes));
-  kernel<<<grid, S::kThreads, S::kBytes, stream>>>(p);
-  MIMO_CUDA_LAUNCHED();
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(grid));
+  config.blockDim = dim3(S::kThreads);
+  config.dynamicSmemBytes = S::kBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = p.overlap == Overlap::kNone ? 0 : 1;
+  MIMO_CUDA(cudaLaunchKernelEx(&config, kernel, p));
 }
 
 template <bool kFp8>

@@ -11,6 +11,17 @@ inline constexpr int kSequences = 256;    // of one launch
 inline constexpr int kWholeWindow = 512;  // windows up to this are never split
 inline constexpr int kWhole = 1 << 24;    // tiles: a chunk that holds everything
 
+// a / b of numbers from 0 to 2^22, in a few instructions.
+__host__ __device__ inline int quotient(int a, int b) {
+#ifdef __CUDA_ARCH__
+  const int q = static_cast<int>(__fdividef(static_cast<float>(a), static_cast<float>(b)));
+  const int rest = a - q * b;
+  return rest < 0 ? q - 1 : rest >= b ? q + 1 : q;
+#else
+  return a / b;
+#endif
+}
+
 // The split of contexts by the number of sequences: a context is cut into at most `target` chunks of at least `least`
 // tiles. One sequence gives every SM one chunk of one KV head; so do many, and then each SM has an equal share of
 // each sequence whatever their lengths. Contexts that are short beside their number are cut less.
@@ -18,7 +29,7 @@ struct Plan {
   int target = 1;
   int least = 1;
   __host__ __device__ int chunk(int tiles) const {
-    const int size = (tiles + target - 1) / target;
+    const int size = quotient(tiles + target - 1, target);
     return size > least ? size : least;
   }
 };
@@ -26,9 +37,9 @@ struct Plan {
 __host__ __device__ inline Plan make_plan(int sms, int kv_heads, int sequences) {
   const int pairs = sequences * kv_heads;
   Plan plan;
-  plan.target = sms / kv_heads > 1 ? sms / kv_heads : 1;
+  plan.target = sms > kv_heads ? quotient(sms, kv_heads) : 1;
   if (pairs > 128) {
-    const int fewer = plan.target * 128 / pairs;
+    const int fewer = quotient(plan.target * 128, pairs);
     plan.target = fewer > 2 ? fewer : plan.target < 2 ? plan.target : 2;
   }
   if (pairs <= 32) {
@@ -91,8 +102,8 @@ __device__ inline Block make_block(const AttentionArgs& args, const SequenceOf& 
   block.tile_end = max(block.tile_begin + 1, (block.keys.last + kTile - 1) / kTile);
   block.base = args.mask == Mask::kCausal && !args.anchor_window ? 0 : block.tile_begin;
   block.chunk = chunk;
-  block.first_chunk = (block.tile_begin - block.base) / chunk;
-  block.splits = (block.tile_end - 1 - block.base) / chunk - block.first_chunk + 1;
+  block.first_chunk = quotient(block.tile_begin - block.base, chunk);
+  block.splits = quotient(block.tile_end - 1 - block.base, chunk) - block.first_chunk + 1;
   return block;
 }
 
