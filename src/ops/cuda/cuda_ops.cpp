@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "ops/backend_array.h"
+#include "ops/cuda/cuda_attention.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/cuda_experts.h"
 #include "ops/cuda/cuda_kv.h"
@@ -12,7 +13,6 @@
 #include "ops/cuda/cuda_sequences.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/graphs.h"
-#include "ops/cuda/kernels/attention_plain.h"
 #include "ops/cuda/kernels/elementwise.h"
 #include "ops/cuda/kernels/route_plain.h"
 
@@ -49,6 +49,7 @@ class CudaOps final : public Ops {
         graphs_(*device_),
         act_(options.exact ? ActType::kF32 : ActType::kBF16),
         fast_(!options.exact && device_->info().major == 9),
+        attention_(*device_, fast_),
         linear_(*this, *device_, act_, fast_),
         experts_(*this, *device_, act_, fast_) {}
 
@@ -61,7 +62,7 @@ class CudaOps final : public Ops {
                     info.name, info.major, info.minor, info.multiprocessors,
                     static_cast<double>(info.total_bytes) / 1e9),
         fmt::format("activations: {}", act_ == ActType::kF32 ? "fp32" : "BF16")};
-    for (const auto& part : {linear_.describe(), experts_.describe()}) {
+    for (const auto& part : {attention_.describe(), linear_.describe(), experts_.describe()}) {
       lines.insert(lines.end(), part.begin(), part.end());
     }
     return lines;
@@ -193,7 +194,7 @@ class CudaOps final : public Ops {
     args.scale = spec.scale;
     args.mask = spec.mask == MaskKind::kCausal ? Mask::kCausal : Mask::kBidirectional;
     args.type = act_;
-    attention_plain(args, stream());
+    attention_.run(args);
     linear_.written(out);
   }
 
@@ -240,6 +241,7 @@ class CudaOps final : public Ops {
   Graphs graphs_;
   ActType act_;
   bool fast_;
+  CudaAttention attention_;
   CudaLinear linear_;
   CudaExperts experts_;
   BackendArray<Act> gate_up_;

@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   ptx::wait_for_previous_kernel();
 
   if (thread >= kConsumers) {
-    ptx::fewer_registers<48>();
+    ptx::fewer_registers<40>();
     if (thread == kConsumers) {
       ptx::prefetch_map(&x_map);
       const std::uint64_t again = ptx::evict_last_policy();
