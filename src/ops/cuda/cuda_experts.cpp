@@ -7,14 +7,23 @@
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/experts.h"
 #include "ops/cuda/kernels/experts_plain.h"
+#include "ops/cuda/kernels/experts_prefill.h"
 #include "ops/cuda/kernels/moe_route.h"
 #include "ops/cuda/kernels/route_plain.h"
 
 namespace mimo::cuda {
+namespace {
+
+// Rows from which the grouped GEMM is faster than reading an expert's weights once for every 8 of its rows. Up to it a
+// row has the same bits however many there are.
+constexpr int kManyExpertRows = 641;
+
+}  // namespace
 
 std::vector<std::string> CudaExperts::describe() const {
   if (!fast_) return {"experts: plain fp32 arithmetic"};
-  return {"experts: MXFP4 weights x BF16 activations (W4A16), mma; routing in fp32, fused with the plan"};
+  return {"experts: MXFP4 weights x BF16 activations (W4A16), streamed weights and mma, wgmma for many rows; routing "
+          "in fp32"};
 }
 
 void CudaExperts::route(const void* x, int rows, int hidden, const void* router, bool router_bf16,
@@ -66,7 +75,7 @@ void CudaExperts::route(const void* x, int rows, int hidden, const void* router,
   }
   args.workspace = route_workspace_->data();
   if (rows * spec.top_k <= kRoutePlanPairs) {
-    args.plan = plan_room(rows, spec.top_k, spec.experts);
+    args.plan = plan_room(rows, spec.top_k, spec.experts, kExpertsGroupRows);
     args.group_rows = kExpertsGroupRows;
     planned_ids_ = ids;
     planned_rows_ = rows;
@@ -74,10 +83,21 @@ void CudaExperts::route(const void* x, int rows, int hidden, const void* router,
   MIMO_CUDA(launch_route(args, device_.stream()));
 }
 
-MoePlan CudaExperts::plan_room(int rows, int top_k, int experts) {
-  std::uint8_t* memory =
-      plan_memory_.reserve(ops_, moe_plan_bytes(rows, top_k, experts, kExpertsGroupRows));
-  plan_ = moe_plan_in(memory, rows, top_k, experts, kExpertsGroupRows);
+MoePlan CudaExperts::plan_room(int rows, int top_k, int experts, int group_rows) {
+  std::uint8_t* memory = plan_memory_.reserve(ops_, moe_plan_bytes(rows, top_k, experts, group_rows));
+  plan_ = moe_plan_in(memory, rows, top_k, experts, group_rows);
+  return plan_;
+}
+
+MoePlan CudaExperts::make_plan(int rows, int top_k, int experts, int group_rows, const std::int32_t* ids) {
+  MoePlanArgs args;
+  args.ids = ids;
+  args.rows = rows;
+  args.top_k = top_k;
+  args.experts = experts;
+  args.group_rows = group_rows;
+  args.plan = plan_room(rows, top_k, experts, group_rows);
+  MIMO_CUDA(launch_moe_plan(args, device_.stream()));
   return plan_;
 }
 
@@ -85,14 +105,11 @@ void CudaExperts::run(const void* x, int rows, const CudaMlpBank& bank, int top_
                       const float* weights, float* y) {
   if (rows == 0) return;
   if (bank.packed().gate_up != nullptr && ids != nullptr) {
-    for (int done = 0; done < rows; done += kExpertsRows) {
-      const int count = std::min(rows - done, kExpertsRows);
-      const std::size_t at = static_cast<std::size_t>(done) * static_cast<std::size_t>(bank.hidden());
-      run_packed(static_cast<const std::byte*>(x) + at * 2, count, bank, top_k,
-                 ids + static_cast<std::ptrdiff_t>(done) * top_k,
-                 weights + static_cast<std::ptrdiff_t>(done) * top_k, y + at);
+    if (rows < kManyExpertRows) {
+      run_packed(x, rows, bank, top_k, ids, weights, y);
+    } else {
+      run_many(x, rows, bank, top_k, ids, weights, y);
     }
-    planned_ids_ = nullptr;
     return;
   }
   PlainExpertsArgs args;
@@ -117,14 +134,7 @@ void CudaExperts::run(const void* x, int rows, const CudaMlpBank& bank, int top_
 void CudaExperts::run_packed(const void* x, int rows, const CudaMlpBank& bank, int top_k,
                              const std::int32_t* ids, const float* weights, float* y) {
   if (planned_ids_ != ids || planned_rows_ != rows) {
-    MoePlanArgs plan;
-    plan.ids = ids;
-    plan.rows = rows;
-    plan.top_k = top_k;
-    plan.experts = bank.experts();
-    plan.group_rows = kExpertsGroupRows;
-    plan.plan = plan_room(rows, top_k, bank.experts());
-    MIMO_CUDA(launch_moe_plan(plan, device_.stream()));
+    make_plan(rows, top_k, bank.experts(), kExpertsGroupRows, ids);
   }
   planned_ids_ = nullptr;  // the plan is used up
   ExpertsArgs args;
@@ -141,6 +151,23 @@ void CudaExperts::run_packed(const void* x, int rows, const CudaMlpBank& bank, i
   args.overlap = true;
   args.tuning = experts_tuning(args.bank);
   MIMO_CUDA(launch_experts(args, device_.stream()));
+}
+
+void CudaExperts::run_many(const void* x, int rows, const CudaMlpBank& bank, int top_k, const std::int32_t* ids,
+                           const float* weights, float* y) {
+  planned_ids_ = nullptr;
+  PrefillExpertsArgs args;
+  args.x = x;
+  args.rows = rows;
+  args.top_k = top_k;
+  args.ids = ids;
+  args.weights = weights;
+  args.bank = bank.packed();
+  args.plan = make_plan(rows, top_k, bank.experts(), kPrefillGroupRows, ids);
+  args.y = y;
+  args.workspace = workspace_.reserve(ops_, prefill_experts_workspace(rows, top_k, bank.hidden(), bank.inter()));
+  args.sm_count = device_.info().multiprocessors;
+  MIMO_CUDA(launch_prefill_experts(args, device_.stream()));
 }
 
 }  // namespace mimo::cuda

@@ -30,7 +30,10 @@ class CudaExperts {
  private:
   void run_packed(const void* x, int rows, const CudaMlpBank& bank, int top_k, const std::int32_t* ids,
                   const float* weights, float* y);
-  MoePlan plan_room(int rows, int top_k, int experts);
+  void run_many(const void* x, int rows, const CudaMlpBank& bank, int top_k, const std::int32_t* ids,
+                const float* weights, float* y);
+  MoePlan make_plan(int rows, int top_k, int experts, int group_rows, const std::int32_t* ids);
+  MoePlan plan_room(int rows, int top_k, int experts, int group_rows);
 
   Ops& ops_;
   Device& device_;
