@@ -194,12 +194,17 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
   const int row = tid / kLanes;
   const int column = tid % kLanes;
 
-  int index = static_cast<int>(blockIdx.x);
-  if (index >= items) return;
-  int s = 0;
-  Item item = find_item(args, tables, most, index, s);
-  int tile = item.tile_begin;
+  // The tile that is loaded, and the one after it, whose pages have been asked for.
+  Item item;
+  int tile = 0;
+  int index = -1;
   int pages[kKeys];
+  int s = 0;
+  int ahead_index = static_cast<int>(blockIdx.x);
+  if (ahead_index >= items) return;
+  Item ahead = find_item(args, tables, most, ahead_index, s);
+  int ahead_tile = ahead.tile_begin;
+  int ahead_pages[kKeys];
   const auto fetch_pages = [&](const Item& of, int t, int(&to)[kKeys]) {
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
@@ -208,7 +213,7 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
       to[i] = valid ? __ldg(of.sequence.pages + key_page(p, key)) : -1;
     }
   };
-  fetch_pages(item, tile, pages);
+  fetch_pages(ahead, ahead_tile, ahead_pages);
 
   // What the kernel before may still write: queries, and the keys of the step.
   bool waited = p.overlap != Overlap::kRead;
@@ -265,37 +270,27 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
       }
     }
   };
-  // Moves on to the next tile, whose pages are asked for ahead.
-  Item next = item;
-  int next_tile = 0;
-  int next_index = 0;
-  int next_pages[kKeys];
-  const auto look_ahead = [&] {
-    next_tile = tile + 1;
-    next_index = index;
-    if (next_tile == item.tile_end) {
-      next_index += grid;
-      if (next_index < items) {
-        next = find_item(args, tables, most, next_index, s);
-        next_tile = next.tile_begin;
-      }
-    }
-    if (next_index < items) fetch_pages(next, next_tile, next_pages);
-  };
   const auto move_on = [&] {
-    if (next_index != index) item = next;
-    tile = next_tile;
-    index = next_index;
+    if (ahead_index != index) item = ahead;
+    index = ahead_index;
+    tile = ahead_tile;
 #pragma unroll
-    for (int i = 0; i < kKeys; ++i) pages[i] = next_pages[i];
+    for (int i = 0; i < kKeys; ++i) pages[i] = ahead_pages[i];
+    if (++ahead_tile == ahead.tile_end) {
+      ahead_index += grid;
+      if (ahead_index >= items) return;
+      ahead = find_item(args, tables, most, ahead_index, s);
+      ahead_tile = ahead.tile_begin;
+    }
+    fetch_pages(ahead, ahead_tile, ahead_pages);
   };
   const auto is_old = [&] { return (tile + 1) * kTile <= item.sequence.position; };
 
   if constexpr (!kFp8) {
-    for (int n = 0; index < items; ++n) {
-      look_ahead();
+    for (int n = 0; ahead_index < items; ++n) {
       const int stage = n % S::kStages;
       ptx::barrier_wait(barriers + S::kFree + 8 * stage, (n / S::kStages + 1) & 1);
+      move_on();
       if (!is_old()) wait_for_step();
       const bool first = tile == item.tile_begin;
       if (first && waited) {
@@ -311,7 +306,6 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
         wait_for_step();
         load_q();
       }
-      move_on();
     }
   } else {
     // E4M3: every thread turns into bf16 what it has copied itself.
@@ -319,11 +313,11 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
     int begun = 0;
     int turned = 0;
     for (;;) {
-      const bool more = index < items;
-      const bool first = more && tile == item.tile_begin;
+      const bool more = ahead_index < items;
+      const bool first = more && ahead_tile == ahead.tile_begin;
       const bool q_free = !first || begun == 0 || ptx::barrier_done(barriers + S::kQFree, (q_count + 1) & 1);
       if (more && begun - turned < S::kRaw && q_free) {
-        look_ahead();
+        move_on();
         if (!is_old()) wait_for_step();
         if (first && waited) load_q();
         const std::uint32_t at = base + S::kRawAt + (begun % S::kRaw) * S::kRawBytes + tid * 16;
@@ -335,7 +329,6 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
           wait_for_step();
           load_q();
         }
-        move_on();
         if (begun - turned < S::kRaw) continue;
       }
       if (begun == turned) {
@@ -456,6 +449,7 @@ __device__ __forceinline__ void compute_items(const Params& p, const Tables& tab
   const float scale = args.scale * kLog2e;
   if (p.overlap == Overlap::kRead) ptx::wait_for_kernel_before();  // which may use the same partial results
 
+  if (S::kGroups == 2 && tid >= 128) ptx::named_arrive<256>(2);  // the first group begins
   int n = 0;
   int s = 0;
   int q_count = 0;
@@ -516,6 +510,14 @@ __device__ __forceinline__ void compute_items(const Params& p, const Tables& tab
       for (int i = 0; i < 4; ++i) ptx::wgmma_values(out, weight[i], v + ((i * 16 * 128) >> 4));
       ptx::wgmma_commit();
     };
+    // The two groups take turns at the tensor cores, so that one's products run beside the other's softmax.
+    const int own_turn = 2 + tid / 128;
+    const auto await_turn = [&] {
+      if (S::kGroups == 2) ptx::named_wait<256>(own_turn);
+    };
+    const auto pass_turn = [&] {
+      if (S::kGroups == 2) ptx::named_arrive<256>(5 - own_turn);
+    };
     const auto soften_tile = [&](int tile_number, int tile) {
       if (!active) return;
       const float2* scales = reinterpret_cast<const float2*>(shared + S::kScaleAt +
@@ -537,13 +539,17 @@ __device__ __forceinline__ void compute_items(const Params& p, const Tables& tab
 
     // The scores of a tile are computed while the softmax of the one before waits for them, its values summed beside
     // the softmax of the next.
+    await_turn();
     begin_scores(n);
+    pass_turn();
     ptx::wgmma_wait<0>();
     soften_tile(n, item.tile_begin);
     pack_weights();
     for (int tile = item.tile_begin + 1; tile < item.tile_end; ++tile, ++n) {
+      await_turn();
       begin_scores(n + 1);
       begin_values(n);
+      pass_turn();
       ptx::wgmma_wait<1>();
       soften_tile(n + 1, tile);
       ptx::wgmma_wait<0>();
@@ -597,13 +603,15 @@ __device__ __forceinline__ void compute_items(const Params& p, const Tables& tab
       }
     }
   }
+  if (S::kGroups == 2 && tid < 128) ptx::named_wait<256>(2);
 }
 
-// Waits until all CTAs of the grid have come here and what they wrote can be read. All of them run at once: the grid
-// is no larger than the chip.
+// Waits until the kThreads threads that compute have come here in all CTAs of the grid, and what they wrote can be
+// read. All CTAs run at once: the grid is no larger than the chip.
+template <int kThreads>
 __device__ inline void grid_barrier(unsigned* barrier) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
+  ptx::named_wait<kThreads>(1);
+  if (threadIdx.x == 128) {
     const unsigned generation = *static_cast<volatile unsigned*>(barrier + 1);
     __threadfence();
     if (atomicAdd(barrier, 1u) + 1 == gridDim.x) {
@@ -616,38 +624,40 @@ __device__ inline void grid_barrier(unsigned* barrier) {
     }
     __threadfence();
   }
-  __syncthreads();
+  ptx::named_wait<kThreads>(1);
 }
 
-// Joins the partial results of the rows that were split. Part i of a row and head belongs to class i % 8; each class
-// is summed in order, then the classes in order: parts that saw nothing change no bit, and the warps that share a
-// task may be one, two, four or eight.
-template <int kThreads>
-__device__ __forceinline__ void combine(const Params& p, const Tables& tables, int most, char* shared) {
-  constexpr int kWarps = kThreads / 32;
-  constexpr int kClasses = 8;
-  struct Part {
-    float4 out[kClasses][32];
-    float total[kClasses];
-  };
-  Part* parts = reinterpret_cast<Part*>(shared);  // [tasks of the CTA at a time]: the stages are free now
+inline constexpr int kClasses = 8;
+
+// What the warps of a task leave for its first one.
+struct Part {
+  float4 out[kClasses][32];
+  float total[kClasses];
+};
+
+// Joins the partial results of the rows that were split, kShare warps a row and head. Part i belongs to class i % 8;
+// each class is summed in order, then the classes in order: parts that saw nothing change no bit, and the number of
+// warps changes none.
+template <int kThreads, int kShare>
+__device__ __forceinline__ void combine(const Params& p, const Tables& tables, int most, Part* parts) {
+  constexpr int kAtATime = kThreads / 32 / kShare;
+  constexpr int kOwn = kClasses / kShare;  // classes of a warp
+  constexpr int kDeep = 16 / kOwn;         // parts of each that are loaded at a time
   const AttentionArgs& args = p.args;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32 - 4;
   const int grid = static_cast<int>(gridDim.x);
   const int tasks = tables.rows[tables.sequences] * args.q_heads;
-  int share = kClasses;  // warps of a task
-  while (share > 1 && tasks * share > kWarps / share * share * grid) share /= 2;
-  const int at_a_time = kWarps / share;
-  const int own = warp / share;
+  const int own = warp / kShare;
+  const int first_class = warp % kShare;
   int s = 0;
-  for (int begin = 0; begin < tasks; begin += at_a_time * grid) {
+  for (int begin = 0; begin < tasks; begin += kAtATime * grid) {
     const int task = begin + own * grid + static_cast<int>(blockIdx.x);
     int splits = 0;
     std::int64_t out_row = 0;
     const int slot = quotient(task, args.q_heads);
     const int head = task - slot * args.q_heads;
-    if (own < at_a_time && task < tasks) {
+    if (task < tasks) {
       while (tables.rows[s + 1] <= slot) ++s;
       const SequenceOf sequence = table_sequence(args, tables, s);
       const int row = slot - tables.rows[s];
@@ -658,59 +668,78 @@ __device__ __forceinline__ void combine(const Params& p, const Tables& tables, i
       });
     }
     const bool split = splits > 1;
-    const std::int64_t first = static_cast<std::int64_t>(task) * (tables.plan.target + 1);
     Sum sum = {0, 0};
-    if (split) {
-      float top = -INFINITY;
-      for (int i = lane; i < splits; i += 32) top = fmaxf(top, __ldcg(p.state + first + i).x);
-      const float4* from = reinterpret_cast<const float4*>(p.partial + first * kVDim) + lane;
-      for (int c = warp % share; c < kClasses; c += share) {
-        float4 out = {0, 0, 0, 0};
-        float total = 0;
-        for (int group = c; group < splits; group += 6 * kClasses) {
-          float4 x[6];
-          float2 state[6];
+    float4 out[kOwn];
+    float total[kOwn];
 #pragma unroll
-          for (int i = 0; i < 6; ++i) {
-            const int part = group + i * kClasses;
-            state[i] = {-INFINITY, 0.0f};
-            x[i] = {0, 0, 0, 0};
+    for (int c = 0; c < kOwn; ++c) {
+      out[c] = {0, 0, 0, 0};
+      total[c] = 0;
+    }
+    if (split) {
+      const std::int64_t first = static_cast<std::int64_t>(task) * (tables.plan.target + 1);
+      const float2* states = p.state + first;
+      const float4* from = reinterpret_cast<const float4*>(p.partial + first * kVDim) + lane;
+      float top = -INFINITY;
+      for (int i = lane; i < splits; i += 32) top = fmaxf(top, __ldcg(states + i).x);
+      for (int group = first_class; group < splits; group += kDeep * kClasses) {
+        float4 x[kDeep][kOwn];
+        float2 state[kDeep][kOwn];
+#pragma unroll
+        for (int i = 0; i < kDeep; ++i) {
+#pragma unroll
+          for (int c = 0; c < kOwn; ++c) {
+            const int part = group + i * kClasses + c * kShare;
+            state[i][c] = {-INFINITY, 0.0f};
+            x[i][c] = {0, 0, 0, 0};
             if (part < splits) {
-              state[i] = __ldcg(p.state + first + part);
-              x[i] = __ldcg(from + static_cast<std::int64_t>(part) * (kVDim / 4));
+              state[i][c] = __ldcg(states + part);
+              x[i][c] = __ldcg(from + part * (kVDim / 4));
             }
           }
-          if (group == c && c < share) {  // after the first loads have been sent
-            for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-            sum = begin_sum(args, head, top);
-          }
+        }
+        if (group == first_class) {  // the loads are under way
+          for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+          sum = begin_sum(args, head, top);
+        }
 #pragma unroll
-          for (int i = 0; i < 6; ++i) {
-            const float w = part_weight(sum, state[i].x);
-            total = fmaf(w, state[i].y, total);
-            out = {fmaf(w, x[i].x, out.x), fmaf(w, x[i].y, out.y), fmaf(w, x[i].z, out.z),
-                   fmaf(w, x[i].w, out.w)};
+        for (int i = 0; i < kDeep; ++i) {
+#pragma unroll
+          for (int c = 0; c < kOwn; ++c) {
+            const float w = part_weight(sum, state[i][c].x);
+            const float4& y = x[i][c];
+            total[c] = fmaf(w, state[i][c].y, total[c]);
+            out[c] = {fmaf(w, y.x, out[c].x), fmaf(w, y.y, out[c].y), fmaf(w, y.z, out[c].z),
+                      fmaf(w, y.w, out[c].w)};
           }
         }
-        parts[own].out[c][lane] = out;
-        if (lane == 0) parts[own].total[c] = total;
       }
     }
-    __syncthreads();
-    if (split && warp % share == 0) {
-      float4 out = parts[own].out[0][lane];
-      float total = parts[own].total[0];
-      for (int c = 1; c < kClasses; ++c) {
-        const float4 x = parts[own].out[c][lane];
-        out = {out.x + x.x, out.y + x.y, out.z + x.z, out.w + x.w};
-        total += parts[own].total[c];
+    float4 result = out[0];
+    float weights = total[0];
+    const auto add = [&](const float4& x, float t) {
+      result = {result.x + x.x, result.y + x.y, result.z + x.z, result.w + x.w};
+      weights += t;
+    };
+    if constexpr (kShare == 1) {
+#pragma unroll
+      for (int c = 1; c < kClasses; ++c) add(out[c], total[c]);
+    } else {
+      ptx::named_wait<kThreads>(1);  // the parts before have been read
+#pragma unroll
+      for (int c = 0; c < kOwn; ++c) {
+        parts[own].out[first_class + c * kShare][lane] = out[c];
+        if (lane == 0) parts[own].total[first_class + c * kShare] = total[c];
       }
-      const float part = 1.0f / __fadd_rn(sum.total, total);
+      ptx::named_wait<kThreads>(1);
+      for (int c = 1; c < kClasses; ++c) add(parts[own].out[c][lane], parts[own].total[c]);
+    }
+    if (split && first_class == 0) {
+      const float share = 1.0f / __fadd_rn(sum.total, weights);
       auto* to = static_cast<__nv_bfloat16*>(args.out) + (out_row * args.q_heads + head) * kVDim + lane * 4;
-      *reinterpret_cast<uint2*>(to) = {ptx::pack_bf16(out.x * part, out.y * part),
-                                       ptx::pack_bf16(out.z * part, out.w * part)};
+      *reinterpret_cast<uint2*>(to) = {ptx::pack_bf16(result.x * share, result.y * share),
+                                       ptx::pack_bf16(result.z * share, result.w * share)};
     }
-    __syncthreads();
   }
 }
 
@@ -741,21 +770,20 @@ __global__ void __launch_bounds__(Shape<kQk, kRows, kFp8>::kThreads, 1)
   const bool split = fill_tables(p, most, tables);  // its barriers show the mbarriers to all
   ptx::let_next_kernel_begin();
 
-  // The two roles do not meet again: registers have gone from one to the other.
   if (threadIdx.x < 128) {
     if constexpr (S::kLoadRegisters > 0) ptx::give_registers<S::kLoadRegisters>();
     load_items<kQk, kRows, kFp8>(p, tables, base, shared);
-    if (split) {
-      if (p.overlap == Overlap::kRead) ptx::wait_for_kernel_before();
-      grid_barrier(p.barrier);
-      combine<S::kThreads>(p, tables, most, shared);
-    }
   } else {
     if constexpr (S::kComputeRegisters > 0) ptx::take_registers<S::kComputeRegisters>();
     compute_items<kQk, kRows, kFp8>(p, tables, base, shared);
-    if (split) {
-      grid_barrier(p.barrier);
-      combine<S::kThreads>(p, tables, most, shared);
+    if (!split) return;
+    constexpr int kThreads = 128 * S::kGroups;
+    grid_barrier<kThreads>(p.barrier);
+    Part* parts = reinterpret_cast<Part*>(shared);  // the stages are free now
+    if (tables.rows[tables.sequences] * p.args.q_heads <= 2 * S::kGroups * static_cast<int>(gridDim.x)) {
+      combine<kThreads, 4>(p, tables, most, parts);
+    } else {
+      combine<kThreads, 1>(p, tables, most, parts);
     }
   }
 }

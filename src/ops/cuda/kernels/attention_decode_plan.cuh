@@ -38,12 +38,14 @@ __host__ __device__ inline Plan make_plan(int sms, int kv_heads, int sequences) 
   const int pairs = sequences * kv_heads;
   Plan plan;
   plan.target = sms > kv_heads ? quotient(sms, kv_heads) : 1;
+  const int enough = quotient(sms, pairs) > 66 ? quotient(sms, pairs) : 66;
+  if (plan.target > enough) plan.target = enough;
   if (pairs > 128) {
     const int fewer = quotient(plan.target * 128, pairs);
     plan.target = fewer > 2 ? fewer : plan.target < 2 ? plan.target : 2;
   }
   if (pairs <= 32) {
-    plan.least = pairs > 4 ? pairs / 4 : 1;
+    plan.least = pairs > 8 ? pairs / 4 : 2;
   } else {
     plan.least = pairs < 128 ? pairs * pairs / 128 : 128;
   }

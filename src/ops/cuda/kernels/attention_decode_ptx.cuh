@@ -33,6 +33,16 @@ __device__ inline void barrier_wait(std::uint32_t barrier, int parity) {
   }
 }
 
+// Barriers among some warps of a CTA, by number (0 is __syncthreads'); kThreads come, of which some need not wait.
+template <int kThreads>
+__device__ inline void named_wait(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ inline void named_arrive(int barrier) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+
 // Copies 16 (4) bytes to shared memory, or zeros if not `valid`; then nothing is read.
 __device__ inline void copy16(std::uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
