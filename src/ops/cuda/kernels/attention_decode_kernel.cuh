@@ -19,7 +19,7 @@ inline constexpr float kLog2e = 1.4426950408889634f;
 
 struct Params {
   AttentionArgs args;
-  unsigned* barrier = nullptr;  // [2]: arrived, generation
+  unsigned* barrier = nullptr;  // counts the CTAs that have come to it
   float* partial = nullptr;     // [row slots][q_heads][target + 1][kVDim], not normalised
   float2* state = nullptr;      // [row slots][q_heads][target + 1]: largest score (log 2), sum of weights
   int sms = 0;
@@ -77,29 +77,45 @@ __device__ inline SequenceOf table_sequence(const AttentionArgs& args, const Tab
           args.sequences.pages + static_cast<std::int64_t>(s) * args.sequences.page_stride};
 }
 
+// How many items a sequence makes, and whether its context is split.
+struct Count {
+  int items = 0;
+  bool split = false;
+};
+__device__ inline Count count_items(const AttentionArgs& args, const Plan& plan, const SequenceOf& sequence,
+                                    int most) {
+  Count count;
+  for_blocks(args, plan, sequence, most, [&](const Block& block) {
+    count.items += block.splits * args.kv.kv_heads;
+    count.split = count.split || block.splits > 1;
+    return false;
+  });
+  return count;
+}
+
 // Fills the tables; true if some sequence is split, so that partial results are to be combined.
 __device__ inline bool fill_tables(const Params& p, int most, Tables& tables) {
   const AttentionArgs& args = p.args;
   const int tid = static_cast<int>(threadIdx.x);
   const int lane = tid % 32;
   const int warp = tid / 32;
+  const int sequences = args.sequences.sequences;
+  tables.sequences = sequences;
+  // Few sequences: every warp counts them all, which takes one barrier.
+  const bool few = sequences <= 32;
+  const int own = few ? lane : tid;
   SequenceOf sequence;
-  const bool own = tid < args.sequences.sequences;
-  if (own) sequence = load_sequence(args.sequences, tid);
-  const int active = __syncthreads_count(sequence.rows > 0);
-  tables.sequences = args.sequences.sequences;
-  tables.plan = make_plan(p.sms, args.kv.kv_heads, max(active, 1));
-  int items = 0;
-  bool split = false;
-  if (sequence.rows > 0) {
-    for_blocks(args, tables.plan, sequence, most, [&](const Block& block) {
-      items += block.splits * args.kv.kv_heads;
-      split = split || block.splits > 1;
-      return false;
-    });
+  if (own < sequences) sequence = load_sequence(args.sequences, own);
+  // Windows are not split.
+  if (args.window == 0 || args.window > kWholeWindow) {
+    const int active =
+        few ? __popc(__ballot_sync(~0u, sequence.rows > 0)) : __syncthreads_count(sequence.rows > 0);
+    tables.plan = make_plan(p.sms, args.kv.kv_heads, max(active, 1));
   }
+  const Count count = count_items(args, tables.plan, sequence, most);
+  int items = count.items;
   int rows = sequence.rows;
-  for (int step = 1; step < 32; step *= 2) {
+  for (int step = 1; step < 32 && step < sequences; step *= 2) {
     const int i = __shfl_up_sync(~0u, items, step);
     const int r = __shfl_up_sync(~0u, rows, step);
     if (lane >= step) {
@@ -107,16 +123,19 @@ __device__ inline bool fill_tables(const Params& p, int most, Tables& tables) {
       rows += r;
     }
   }
-  if (lane == 31 && warp < 8) {
-    tables.scratch[warp] = items;
-    tables.scratch[8 + warp] = rows;
-  }
-  const bool any = __syncthreads_or(split) != 0;
-  if (own) {
-    for (int w = 0; w < warp; ++w) {
+  bool any = __any_sync(~0u, count.split);
+  if (!few) {
+    if (lane == 31 && warp < 8) {
+      tables.scratch[warp] = items;
+      tables.scratch[8 + warp] = rows;
+    }
+    any = __syncthreads_or(any) != 0;
+    for (int w = 0; w < min(warp, 8); ++w) {
       items += tables.scratch[w];
       rows += tables.scratch[8 + w];
     }
+  }
+  if (tid < sequences) {
     if (tid == 0) tables.items[0] = tables.rows[0] = 0;
     tables.items[tid + 1] = items;
     tables.rows[tid + 1] = rows;
@@ -493,11 +512,11 @@ __device__ __forceinline__ void compute_items(const Params& p, const Tables& tab
       const int stage = tile_number % S::kStages;
       ptx::barrier_wait(barriers + S::kFull + 8 * stage, (tile_number / S::kStages) & 1);
       ptx::fence_async();
-      const std::uint64_t k = ptx::matrix(base + S::kStageAt + stage * S::kStageBytes, 16);
+      const std::uint32_t k = ptx::matrix(base + S::kStageAt + stage * S::kStageBytes, 16);
       ptx::wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kQk / 16; ++i) {
-        ptx::wgmma_scores(score, q[i], k + ((i / 4 * (kTile * 128) + i % 4 * 32) >> 4), i);
+        ptx::wgmma_scores(score, q[i], ptx::matrix_at(k, i / 4 * (kTile * 128) + i % 4 * 32), i);
       }
       ptx::wgmma_commit();
     };
@@ -507,7 +526,7 @@ __device__ __forceinline__ void compute_items(const Params& p, const Tables& tab
           ptx::matrix(base + S::kStageAt + stage * S::kStageBytes + S::kKBytes, kTile * 128);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int i = 0; i < 4; ++i) ptx::wgmma_values(out, weight[i], v + ((i * 16 * 128) >> 4));
+      for (int i = 0; i < 4; ++i) ptx::wgmma_values(out, weight[i], ptx::matrix_at(v, i * 16 * 128));
       ptx::wgmma_commit();
     };
     // The two groups take turns at the tensor cores, so that one's products run beside the other's softmax.
@@ -611,18 +630,11 @@ __device__ __forceinline__ void compute_items(const Params& p, const Tables& tab
 template <int kThreads>
 __device__ inline void grid_barrier(unsigned* barrier) {
   ptx::named_wait<kThreads>(1);
+  // A launch adds 1024 in all, the last 1 of it when all have come: then the count's higher bits change.
   if (threadIdx.x == 128) {
-    const unsigned generation = *static_cast<volatile unsigned*>(barrier + 1);
-    __threadfence();
-    if (atomicAdd(barrier, 1u) + 1 == gridDim.x) {
-      atomicExch(barrier, 0u);
-      __threadfence();
-      atomicAdd(barrier + 1, 1u);
-    } else {
-      while (*static_cast<volatile unsigned*>(barrier + 1) == generation) {
-      }
+    const unsigned before = ptx::add_release(barrier, blockIdx.x == 0 ? 1025 - gridDim.x : 1);
+    while ((ptx::load_acquire(barrier) ^ before) < 1024) {
     }
-    __threadfence();
   }
   ptx::named_wait<kThreads>(1);
 }

@@ -104,6 +104,10 @@ __device__ inline Block make_block(const AttentionArgs& args, const SequenceOf& 
   block.tile_end = max(block.tile_begin + 1, (block.keys.last + kTile - 1) / kTile);
   block.base = args.mask == Mask::kCausal && !args.anchor_window ? 0 : block.tile_begin;
   block.chunk = chunk;
+  if (chunk == kWhole) {
+    block.splits = 1;
+    return block;
+  }
   block.first_chunk = quotient(block.tile_begin - block.base, chunk);
   block.splits = quotient(block.tile_end - 1 - block.base, chunk) - block.first_chunk + 1;
   return block;

@@ -43,6 +43,21 @@ __device__ inline void named_arrive(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
+// Adds to a count in device memory when all that this CTA has written (a barrier before it) can be seen.
+__device__ inline unsigned add_release(unsigned* count, unsigned x) {
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(count), "r"(x)
+               : "memory");
+  return before;
+}
+__device__ inline unsigned load_acquire(const unsigned* count) {
+  unsigned x;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(count) : "memory");
+  return x;
+}
+
 // Copies 16 (4) bytes to shared memory, or zeros if not `valid`; then nothing is read.
 __device__ inline void copy16(std::uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -79,11 +94,14 @@ __device__ inline void wgmma_wait() {
 }
 
 // A matrix in shared memory as rows of 128 bytes, swizzled in groups of 8 rows (1024 bytes). `leading` is the
-// distance of blocks of 64 elements along the contiguous dim where that is not the summed one.
-__device__ inline std::uint64_t matrix(std::uint32_t address, std::uint32_t leading) {
-  return (static_cast<std::uint64_t>((address & 0x3ffff) >> 4)) |
-         (static_cast<std::uint64_t>(leading >> 4) << 16) | (static_cast<std::uint64_t>(1024 >> 4) << 32) |
-         (1ull << 62);
+// distance of blocks of 64 elements along the contiguous dim where that is not the summed one. The value is made
+// known to be the same in the whole warp: it then stays in uniform registers, and products follow each other closely.
+__device__ inline std::uint32_t matrix(std::uint32_t address, std::uint32_t leading) {
+  return __shfl_sync(~0u, ((address & 0x3ffff) >> 4) | (leading >> 4 << 16), 0);
+}
+// The matrix `bytes` behind another.
+__device__ inline std::uint64_t matrix_at(std::uint32_t matrix, std::uint32_t bytes) {
+  return (static_cast<std::uint64_t>((1u << 30) | (1024 >> 4)) << 32) | (matrix + (bytes >> 4));
 }
 
 // d[64 x 64] (+)= a[64 x 16] b[64 x 16]^T: a in registers, b in shared memory with the summed dim contiguous.
