@@ -24,8 +24,8 @@ TEST(LinearLarge, MatchesDouble) {
       {{{320, 0}, {64, 0}, {100, 64}}, 1000, 130},
       {{{3072, 0}, {192, 64}, {128, 0}}, 1536, 515},
       {{{1000, 0}}, 8192, 129},
-      {{{136, 0}}, 136, 5000},
-      {{{20008, 0}}, 264, 700},
+      {{{136, 0}}, 136, 1500},
+      {{{9000, 0}}, 264, 300},
   };
   for (const bool fp8 : {false, true}) {
     for (const Case& c : cases) {
@@ -38,6 +38,7 @@ TEST(LinearLarge, MatchesDouble) {
         std::vector<std::uint32_t> first;
         for (const int tuning : {0, 1, 2, 3}) {
           for (const int pad : {5, 8}) {
+            if (pad == 5 && tuning != 3) continue;
             SCOPED_TRACE(std::string(fp8 ? "fp8 " : "bf16 ") + std::to_string(m.rows) + "x" +
                          std::to_string(m.cols) + " rows " + std::to_string(c.rows) + " mode " +
                          std::to_string(mode) + " tuning " + std::to_string(tuning) + " pad " +
@@ -80,7 +81,7 @@ TEST(LinearLarge, MatchesDouble) {
             }
             first = bits;
             double worst = 0;
-            const std::size_t step = std::max<std::size_t>(1, bits.size() * m.cols / 4'000'000) | 1;
+            const std::size_t step = std::max<std::size_t>(1, bits.size() * m.cols / 1'000'000) | 1;
             for (std::size_t i = 0; i < bits.size(); ++i) {
               const float got = std::bit_cast<float>(bits[i]);
               if (i % step != 0) {

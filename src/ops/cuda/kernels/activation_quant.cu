@@ -172,9 +172,9 @@ void launch_rms_norm_quant(const float* x, std::int64_t x_stride, int rows, int 
   if (cols <= 2048) {
     rms_norm_quant<256, 1><<<blocks, 256, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
   } else if (cols <= 4096) {
-    rms_norm_quant<512, 1><<<blocks, 512, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
+    rms_norm_quant<256, 2><<<blocks, 256, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
   } else if (cols <= 6144) {
-    rms_norm_quant<768, 1><<<blocks, 768, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
+    rms_norm_quant<384, 2><<<blocks, 384, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
   } else if (cols <= 16384) {
     rms_norm_quant<512, 4><<<blocks, 512, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
   } else {

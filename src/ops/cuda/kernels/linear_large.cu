@@ -111,30 +111,29 @@ __device__ void store_wave(const Params& params, const float (&sum)[64], int m, 
           *reinterpret_cast<uint4*>(y) = {v[0], v[1], v[2], v[3]};
         }
       }
-    } else if (row_ok) {
+    } else if (!row_ok) {
+      continue;
+    } else if (!params.y_bf16 && params.y_aligned && n0 + kTileN <= params.n) {
+      auto* const y = reinterpret_cast<float2*>(static_cast<float*>(params.y) + row * params.y_stride + n0) + lane % 4;
+      float2 v[16];
+#pragma unroll
+      for (int j = 0; j < 16; ++j) v[j] = params.add ? y[j * 4] : make_float2(0.0F, 0.0F);
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
-        const int n = n0 + j * 8 + lane % 4 * 2;
+        y[j * 4] = make_float2(v[j].x + sum[j * 4 + half * 2], v[j].y + sum[j * 4 + half * 2 + 1]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const int n = n0 + i / 2 * 8 + lane % 4 * 2 + i % 2;
+        if (n >= params.n) continue;
         const std::int64_t at = row * params.y_stride + n;
-        const float low = sum[j * 4 + half * 2];
-        const float high = sum[j * 4 + half * 2 + 1];
+        const float value = sum[i / 2 * 4 + half * 2 + i % 2];
         if (params.y_bf16) {
-          auto* const y = static_cast<__nv_bfloat16*>(params.y) + at;
-          if (n < params.n) y[0] = __float2bfloat16_rn(low);
-          if (n + 1 < params.n) y[1] = __float2bfloat16_rn(high);
+          static_cast<__nv_bfloat16*>(params.y)[at] = __float2bfloat16_rn(value);
         } else {
-          auto* const y = static_cast<float*>(params.y) + at;
-          if (params.y_aligned && n + 1 < params.n) {
-            float2 value = {low, high};
-            if (params.add) {
-              const float2 before = *reinterpret_cast<const float2*>(y);
-              value = {before.x + low, before.y + high};
-            }
-            *reinterpret_cast<float2*>(y) = value;
-          } else {
-            if (n < params.n) y[0] = params.add ? y[0] + low : low;
-            if (n + 1 < params.n) y[1] = params.add ? y[1] + high : high;
-          }
+          float* const y = static_cast<float*>(params.y) + at;
+          *y = params.add ? *y + value : value;
         }
       }
     }

@@ -47,21 +47,6 @@ __device__ __forceinline__ void barrier_wait(std::uint64_t* barrier, std::uint32
       : "memory");
 }
 
-// For what other blocks of the cluster wrote before they arrived.
-__device__ __forceinline__ void barrier_wait_cluster(std::uint64_t* barrier, std::uint32_t parity) {
-  asm volatile(
-      "{\n\t"
-      ".reg .pred done;\n\t"
-      "again:\n\t"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
-      "@done bra finished;\n\t"
-      "bra again;\n\t"
-      "finished:\n\t"
-      "}" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-
 // What is read once should not push out of L2 what is read again.
 __device__ __forceinline__ std::uint64_t evict_first_policy() {
   std::uint64_t policy;
@@ -137,31 +122,30 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Arrives at the barrier that block `rank` of the cluster has at the same place.
+// Arrives at the barrier that block `rank` of the cluster has at the same place: after this thread's reads of what the
+// barrier guards. (Ordered within the block only: a release to the cluster would wait for all memory of the GPU.)
 __device__ __forceinline__ void barrier_arrive_at(std::uint32_t rank, std::uint64_t* barrier) {
   asm volatile(
       "{\n\t"
       ".reg .b32 remote;\n\t"
       "mapa.shared::cluster.u32 remote, %0, %1;\n\t"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n\t"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n\t"
       "}" ::"r"(shared_address(barrier)),
       "r"(rank)
       : "memory");
 }
 
-// What block `rank` of the cluster has at the same place.
-__device__ __forceinline__ float4 load_shared(std::uint32_t rank, const float4* pointer) {
-  float4 v;
+// Writes to the same place in block `rank` of the cluster, whose barrier counts the bytes.
+__device__ __forceinline__ void send_shared(std::uint32_t rank, float4* to, float4 v, std::uint64_t* barrier) {
   asm volatile(
       "{\n\t"
-      ".reg .b32 remote;\n\t"
-      "mapa.shared::cluster.u32 remote, %4, %5;\n\t"
-      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n\t"
-      "}"
-      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-      : "r"(shared_address(pointer)), "r"(rank)
+      ".reg .b32 place, counter;\n\t"
+      "mapa.shared::cluster.u32 place, %0, %2;\n\t"
+      "mapa.shared::cluster.u32 counter, %1, %2;\n\t"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [place], {%3, %4, %5, %6}, [counter];\n\t"
+      "}" ::"r"(shared_address(to)),
+      "r"(shared_address(barrier)), "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
       : "memory");
-  return v;
 }
 
 // A flag in global memory. Publishing makes visible what this thread block wrote before a barrier before it.

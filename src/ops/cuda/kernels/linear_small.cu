@@ -134,6 +134,7 @@ struct Segment {
   int tile;
   int k_begin;
   int k_end;
+  __device__ int length() const { return k_end - k_begin; }
 };
 
 // What a thread block multiplies, segment after segment.
@@ -153,8 +154,9 @@ struct Work {
     first_k = k_blocks * rank / cluster_size;
     last_k = k_blocks * (rank + 1) / cluster_size;
   }
+  __device__ bool more() const { return begin < end; }
   __device__ bool next(Segment& segment) {
-    if (begin >= end) return false;
+    if (!more()) return false;
     segment.tile = (end - 1) / k_blocks;
     const int tile_begin = segment.tile * k_blocks;
     if (kMode == Mode::kCluster) {
@@ -209,21 +211,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   Work<kMode> work(params, rank, cluster_size);
 
   if (thread >= kConsumers) {
-    if (thread == kConsumers) {
-      ptx::prefetch_map(&x_map);
-      for (int s = 0; s < P::kStages; ++s) {
-        ptx::barrier_init(full + s, 1);
-        ptx::barrier_init(empty + s, kWarps);
-      }
-      if (kMode == Mode::kCluster) {
-        ptx::barrier_init(sums_there, kWarps * cluster_size);
-        ptx::barrier_init(sums_read, kWarps * cluster_size);
-      }
-      ptx::barrier_init_fence();
-    }
-    sync_start<kMode>();
-    ptx::let_next_kernel_start();
-    if (thread != kConsumers) return;
+    const bool loader = thread == kConsumers;
     const std::uint64_t once = ptx::evict_first_policy();
     const std::uint64_t again = ptx::evict_last_policy();
     const auto load_weights = [&](int tile, int k, int s) {
@@ -240,20 +228,37 @@ __global__ void __launch_bounds__(kThreads, 1)
                        again);
       }
     };
-    // Weights do not depend on the kernel before: as many as there is room for.
-    Work<kMode> ahead = work;
     Segment segment;
     int filled = 0;
-    while (filled < P::kStages && ahead.next(segment)) {
-      for (int k = segment.k_begin; k < segment.k_end && filled < P::kStages; ++k)
-        load_weights(segment.tile, k, filled++);
+    if (loader) {
+      ptx::prefetch_map(&x_map);
+      for (int s = 0; s < P::kStages; ++s) {
+        ptx::barrier_init(full + s, 1);
+        ptx::barrier_init(empty + s, kWarps);
+      }
+      if (kMode == Mode::kCluster) {
+        ptx::barrier_init(sums_there, 1);
+        ptx::barrier_init(sums_read, kWarps * cluster_size);
+      }
+      ptx::barrier_init_fence();
+      // Weights do not depend on the kernel before: as many as there is room for.
+      Work<kMode> ahead = work;
+      while (filled < P::kStages && ahead.next(segment)) {
+        for (int i = 0; i < segment.length() && filled < P::kStages; ++i) {
+          load_weights(segment.tile, segment.k_begin + i, filled++);
+        }
+      }
     }
+    sync_start<kMode>();
+    ptx::let_next_kernel_start();
+    if (!loader) return;
     ptx::wait_for_previous_kernel();
     int s = 0;
     int loaded = 0;
     std::uint32_t phase = 1;
     while (work.next(segment)) {
-      for (int k = segment.k_begin; k < segment.k_end; ++k) {
+      for (int i = 0; i < segment.length(); ++i) {
+        const int k = segment.k_begin + i;
         if (loaded < filled) {
           ++loaded;
         } else {
@@ -274,7 +279,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int lane = thread % 32;
   const int warp = thread / 32;
   const int group = thread / 128;
-  ptx::wait_for_previous_kernel();
 
   int s = 0;
   std::uint32_t phase = 0;
@@ -291,23 +295,25 @@ __global__ void __launch_bounds__(kThreads, 1)
     // Scales of 64 rows: lane i has that of block (base + i).
     const float* const group_scales =
         kFp8 ? params.scales + static_cast<std::size_t>(tile * 2 + group) * k_blocks : nullptr;
+    const int length = segment.length();
+    const auto fetch_scale = [&](int i) { return i < length ? group_scales[segment.k_begin + i] : 0.0F; };
     float lane_scale = 0;
     float lane_next = 0;
-    if (kFp8 && params.scale_rows == 64)
-      lane_next = k_begin + lane < k_end ? group_scales[k_begin + lane] : 0.0F;
+    if (kFp8 && params.scale_rows == 64) lane_next = fetch_scale(lane);
+    ptx::wait_for_previous_kernel();
 
-    for (int k = k_begin; k < k_end; ++k) {
+    for (int i = 0; i < length; ++i) {
       float scale0 = 0;
       float scale1 = 0;
       if constexpr (kFp8) {
         if (params.scale_rows == 64) {
-          const int i = (k - k_begin) % 32;
-          if (i == 0) {
+          if (i % 32 == 0) {
             lane_scale = lane_next;
-            lane_next = k + 32 + lane < k_end ? group_scales[k + 32 + lane] : 0.0F;
+            lane_next = fetch_scale(i + 32 + lane);
           }
-          scale0 = scale1 = __shfl_sync(0xffffffffU, lane_scale, i);
+          scale0 = scale1 = __shfl_sync(0xffffffffU, lane_scale, i % 32);
         } else {
+          const int k = segment.k_begin + i;
           scale0 = params.scales[static_cast<std::size_t>(n0) * k_blocks + k];
           scale1 = params.scales[static_cast<std::size_t>(n0 + 8) * k_blocks + k];
         }
@@ -321,8 +327,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         wgmma::hold(part);
         wgmma::fence();
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          wgmma::multiply_fp8(part, a + i * wgmma::kStep, b + i * wgmma::kStep, i > 0);
+        for (int q = 0; q < 4; ++q) {
+          wgmma::multiply_fp8(part, a + q * wgmma::kStep, b + q * wgmma::kStep, q > 0);
         }
         wgmma::commit();
         // Meanwhile: this thread's columns are activation rows 8 j + 2 (lane % 4) + {0, 1}.
@@ -341,7 +347,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         wgmma::hold(sum);
         wgmma::fence();
 #pragma unroll
-        for (int i = 0; i < 4; ++i) wgmma::multiply_bf16(sum, a + i * wgmma::kStep, b + i * wgmma::kStep, 1);
+        for (int q = 0; q < 4; ++q) wgmma::multiply_bf16(sum, a + q * wgmma::kStep, b + q * wgmma::kStep, 1);
         wgmma::commit();
         wgmma::wait<0>();
         wgmma::hold(sum);
@@ -357,39 +363,39 @@ __global__ void __launch_bounds__(kThreads, 1)
     if constexpr (kMode == Mode::kCluster) {
       // Each thread block completes its part of the tile with the sums of all.
       constexpr int kPieces = kRegs / 4 * kConsumers;
+      const int each = kPieces / cluster_size;
+      if (thread == 0) ptx::barrier_expect(sums_there, kPieces * sizeof(float4));
+      if (tiles_done > 0) ptx::barrier_wait(sums_read, (tiles_done - 1) % 2);
 #pragma unroll
       for (int i = 0; i < kRegs / 4; ++i) {
-        sums[i * kConsumers + thread] =
-            make_float4(sum[i * 4], sum[i * 4 + 1], sum[i * 4 + 2], sum[i * 4 + 3]);
+        const int piece = i * kConsumers + thread;
+        ptx::send_shared(static_cast<std::uint32_t>(piece / each), sums + rank * each + piece % each,
+                         make_float4(sum[i * 4], sum[i * 4 + 1], sum[i * 4 + 2], sum[i * 4 + 3]), sums_there);
       }
-      __syncwarp();
-      if (lane < cluster_size) ptx::barrier_arrive_at(static_cast<std::uint32_t>(lane), sums_there);
-      const int each = kPieces / cluster_size;
       constexpr int kMost = (kRegs / 4 + 1) / 2;  // pieces of a thread, at two blocks a cluster
       float4 before[kMost];
 #pragma unroll
       for (int p = 0; p < kMost; ++p) {
-        const int piece = rank * each + p * kConsumers + thread;
-        if (p * kConsumers + thread < each) {
-          before[p] = outputs_before(params, place_of(tile, piece / kConsumers, piece % kConsumers));
-        }
+        const int mine = p * kConsumers + thread;
+        const int piece = rank * each + mine;
+        if (mine < each) before[p] = outputs_before(params, place_of(tile, piece / kConsumers, piece % kConsumers));
       }
-      ptx::barrier_wait_cluster(sums_there, tiles_done % 2);
+      ptx::barrier_wait(sums_there, tiles_done % 2);
 #pragma unroll
       for (int p = 0; p < kMost; ++p) {
-        const int piece = rank * each + p * kConsumers + thread;
-        if (p * kConsumers + thread >= each) continue;
-        float4 all = ptx::load_shared(0, sums + piece);
-#pragma unroll 8
-        for (int r = 1; r < cluster_size; ++r)
-          all = plus(all, ptx::load_shared(static_cast<std::uint32_t>(r), sums + piece));
+        const int mine = p * kConsumers + thread;
+        const int piece = rank * each + mine;
+        if (mine >= each) continue;
+        float4 all = sums[mine];
+        for (int r = 1; r < cluster_size; ++r) all = plus(all, sums[r * each + mine]);
         write_outputs(params, place_of(tile, piece / kConsumers, piece % kConsumers), all, before[p]);
       }
-      __syncwarp();
-      if (lane < cluster_size) ptx::barrier_arrive_at(static_cast<std::uint32_t>(lane), sums_read);
-      // Not before all have read them may the sums be overwritten, or the thread block end.
-      ptx::barrier_wait_cluster(sums_read, tiles_done % 2);
       ++tiles_done;
+      if (work.more()) {
+        // The sums have been read: the others may send the next.
+        __syncwarp();
+        if (lane < cluster_size) ptx::barrier_arrive_at(static_cast<std::uint32_t>(lane), sums_read);
+      }
       continue;
     }
 
