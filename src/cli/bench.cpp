@@ -1,4 +1,6 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include "core/json.h"
 #include "core/memory_bandwidth.h"
 #include "engine/model_bench.h"
+#include "ops/backend_array.h"
 
 namespace mimo {
 namespace {
@@ -22,6 +25,26 @@ struct BenchModelOptions {
   bool json = false;
 };
 
+// Bytes a second, read and written, of copying inside the backend's memory.
+double copy_bandwidth(Ops& ops) {
+  constexpr std::size_t kBytes = std::size_t{1} << 30;
+  BackendArray<std::uint8_t> from;
+  BackendArray<std::uint8_t> to;
+  from.reserve(ops, kBytes);
+  to.reserve(ops, kBytes);
+  double best = 0;
+  for (int repeat = 0; repeat < 4; ++repeat) {
+    constexpr int kCopies = 16;
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCopies; ++i) ops.copy_rows(to.data(), kBytes, from.data(), kBytes, kBytes, 1);
+    std::uint8_t last = 0;
+    ops.download(&last, to.data(), 1);  // waits
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 2.0 * kCopies * kBytes / took.count());
+  }
+  return best;
+}
+
 int run(BenchModelOptions& options) {
   Result<LoadedModel> loaded = load_model(options.model);
   if (!loaded) return report_error(loaded.error());
@@ -29,19 +52,17 @@ int run(BenchModelOptions& options) {
   options.bench.page_size = options.model.page_size;
 
   const int threads = options.model.threads > 0 ? options.model.threads : available_cpus();
-  double roof = 0;
-  {
+  const auto read_rate = [&] {
+    if (!loaded->ops->host_memory()) return copy_bandwidth(*loaded->ops);
     ThreadPool pool({.threads = threads});
-    roof = measure_read_bandwidth(pool, 1024);
-  }
+    return measure_read_bandwidth(pool, 1024);
+  };
+  double roof = read_rate();
   const Result<std::vector<ModelBenchRow>> rows =
       run_model_bench(*loaded->model, *loaded->ops, options.bench);
   if (!rows) return report_error(rows.error());
-  {
-    // The achievable rate drifts on shared hosts: measured before and after, the higher one is the roof.
-    ThreadPool pool({.threads = threads});
-    roof = std::max(roof, measure_read_bandwidth(pool, 1024));
-  }
+  // The achievable rate drifts on shared hosts: measured before and after, the higher one is the roof.
+  roof = std::max(roof, read_rate());
 
   const std::string hardware = cpu_description();
   const auto weights = static_cast<double>(loaded->model->weight_bytes());
@@ -64,6 +85,7 @@ int run(BenchModelOptions& options) {
       result["tokens_per_second"] = row.median;
       result["min"] = row.lowest;
       result["max"] = row.highest;
+      result["step_seconds"] = row.step_rows / row.median;
       if (row.bytes_per_token > 0) {
         result["bytes_per_token"] = row.bytes_per_token;
         result["bandwidth"] = row.bytes_per_token * row.median;
@@ -79,17 +101,23 @@ int run(BenchModelOptions& options) {
   for (const std::string& line : loaded->ops->describe()) fmt::print("backend    {}\n", line);
   fmt::print("model      {}, weights {:.3f} GB, {:.3f} GB read a token, KV {}\n",
              loaded->model->config().member, weights / 1e9, per_token / 1e9, kv_dtype_name(loaded->kv_dtype));
-  fmt::print("memory     {:.1f} GB/s read with {} threads\n\n", roof / 1e9, threads);
+  if (loaded->ops->host_memory()) {
+    fmt::print("memory     {:.1f} GB/s read with {} threads\n\n", roof / 1e9, threads);
+  } else {
+    fmt::print("memory     {:.1f} GB/s copied, read and written\n\n", roof / 1e9);
+  }
   fmt::print(
-      "| test | tokens/s (median) | min | max | MB a token | GB/s | of roof "
-      "|\n|---|---|---|---|---|---|---|\n");
+      "| test | tokens/s (median) | min | max | ms a step | MB a token | GB/s | of roof "
+      "|\n|---|---|---|---|---|---|---|---|\n");
   for (const ModelBenchRow& row : *rows) {
     if (row.bytes_per_token > 0) {
       const double rate = row.bytes_per_token * row.median;
-      fmt::print("| {} | {:.2f} | {:.2f} | {:.2f} | {:.1f} | {:.1f} | {:.0f}% |\n", row.test, row.median,
-                 row.lowest, row.highest, row.bytes_per_token / 1e6, rate / 1e9, 100 * rate / roof);
+      fmt::print("| {} | {:.2f} | {:.2f} | {:.2f} | {:.3f} | {:.1f} | {:.1f} | {:.0f}% |\n", row.test,
+                 row.median, row.lowest, row.highest, 1e3 * row.step_rows / row.median,
+                 row.bytes_per_token / 1e6, rate / 1e9, 100 * rate / roof);
     } else {
-      fmt::print("| {} | {:.1f} | {:.1f} | {:.1f} | | | |\n", row.test, row.median, row.lowest, row.highest);
+      fmt::print("| {} | {:.1f} | {:.1f} | {:.1f} | | | | |\n", row.test, row.median, row.lowest,
+                 row.highest);
     }
   }
   return 0;
@@ -117,6 +145,18 @@ CommandBody add_bench_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->check(CLI::Range(0, 1 << 20))
       ->default_str("0");
+  model->add_option("-b,--batch-size", options->bench.batches, "Sequences that generate at a time")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 4096))
+      ->default_str("1");
+  model
+      ->add_option("-w,--width", options->bench.widths,
+                   "Rows of a sequence a step: 1 decodes, 8 verify a block")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 64))
+      ->default_str("1");
   model->add_option("-r,--repetitions", options->bench.repeats, "Repeats (the median is reported)")
       ->check(CLI::Range(1, 1000))
       ->default_val(5);

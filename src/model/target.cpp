@@ -1,6 +1,7 @@
 #include "model/target.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/check.h"
 #include "core/requantize.h"
@@ -312,14 +313,19 @@ std::size_t TargetModel::weight_bytes() const {
   return total;
 }
 
-std::size_t TargetModel::bytes_per_token() const {
-  std::size_t total = lm_head_->bytes();
+std::size_t TargetModel::bytes_per_token() const { return static_cast<std::size_t>(bytes_per_step(1) + 0.5); }
+
+double TargetModel::bytes_per_step(int rows) const {
+  auto total = static_cast<double>(lm_head_->bytes());
   for (const Layer& layer : layers_) {
-    total += layer.qkv->bytes() + layer.o_proj->bytes();
+    total += static_cast<double>(layer.qkv->bytes() + layer.o_proj->bytes());
     if (layer.router) {
-      total += layer.router->bytes() + layer.mlp->expert_bytes() * static_cast<std::size_t>(config_.top_k);
+      const double experts = config_.experts;
+      const double chosen = experts * (1 - std::pow(1 - config_.top_k / experts, rows));
+      total += static_cast<double>(layer.router->bytes()) +
+               static_cast<double>(layer.mlp->expert_bytes()) * chosen;
     } else {
-      total += layer.mlp->bytes();
+      total += static_cast<double>(layer.mlp->bytes());
     }
   }
   return total;

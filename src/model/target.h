@@ -95,6 +95,9 @@ class TargetModel {
   // Bytes of weights that decoding one token reads: everything but the embedding table and the experts not
   // chosen.
   std::size_t bytes_per_token() const;
+  // The same of a step of `rows` tokens that choose their experts independently: the expected number of experts is
+  // E (1 - (1 - k/E)^rows) (spec model 6.4).
+  double bytes_per_step(int rows) const;
 
  private:
   struct Layer {

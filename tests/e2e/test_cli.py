@@ -174,7 +174,32 @@ def test_bench_model_on_random_weights(mimo):
     assert 0 < out["weight_bytes_per_token"] <= out["weight_bytes"]
 
 
+def test_bench_model_of_batches_and_blocks(mimo):
+    out = mimo("bench", "model", "--load-format", "random", "--config", GOLDEN / "v26_tiny" / "config.json", "-p", 0, "-n",
+               2, "-d", 300, "-b", "1,3", "-w", "1,4", "-t", 2, "-r", 1, "--json").json()
+    rows = {row["test"]: row for row in out["results"]}
+    assert list(rows) == ["tg2 @ d300 b1", "verify4 @ d300 b1", "tg2 @ d300 b3", "verify4 @ d300 b3"]
+    # A row of a larger step has a smaller share of the weights.
+    assert rows["verify4 @ d300 b3"]["bytes_per_token"] < rows["verify4 @ d300 b1"]["bytes_per_token"]
+    assert rows["verify4 @ d300 b1"]["bytes_per_token"] < rows["tg2 @ d300 b1"]["bytes_per_token"]
+    assert all(row["step_seconds"] > 0 for row in rows.values())
+
+
 def test_bench_model_refuses(mimo):
     mimo("bench", "model").refusal("directory")
     mimo("bench", "model", TINY, "-p", "x").refusal("x")
+    mimo("bench", "model", TINY, "-b", "0").refusal("0")
+    mimo("bench", "model", TINY, "-w", "65").refusal("65")
+
+
+def test_devices(mimo):
+    # Nothing here has a GPU: one that is asked for is refused, whether or not CUDA was built in.
+    mimo("bench", "model", TINY, "--device", "cuda").refusal("--device cuda")
+    mimo("generate", TINY, "--prompt", "x", "--device", "cuda:1").refusal("--device cuda")
+    mimo("generate", TINY, "--prompt", "x", "--device", "gpu").refusal("gpu")
+    mimo("generate", TINY, "--prompt", "x", "--device", "cuda:x").refusal("cuda:x")
+    mimo("generate", TINY, "--prompt", "x", "--device", "cuda", "--backend", "reference").refusal("--backend reference")
+
+
+def test_bench_model_refuses_a_config_that_is_none(mimo):
     mimo("bench", "model", "--load-format", "random", "--config", ROOT / "LICENSE").refusal("LICENSE")

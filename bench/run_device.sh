@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one command: builds, runs the kernel tests (also under compute-sanitizer), compares
+# answers of the bundled model with the CPU's, and prints the tables of docs/performance.md.
+#
+#   bench/run_device.sh [--prebuilt DIR] [--out DIR] [--part NAME]...
+#
+# --prebuilt DIR  takes mimo, test_cuda and bench_cuda_* from DIR instead of building
+# --out DIR       raw output, default: bench/results/device
+# --part NAME     only these: tests, sanitizer, answers, kernels, model
+set -uo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD prebuilt='' out=bench/results/device parts=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --prebuilt) prebuilt=$2; shift 2 ;;
+    --out) out=$2; shift 2 ;;
+    --part) parts+=("$2"); shift 2 ;;
+    *) echo "run_device.sh: unknown argument '$1' (expected --prebuilt DIR, --out DIR or --part NAME)" >&2; exit 2 ;;
+  esac
+done
+[[ ${#parts[@]} -gt 0 ]] || parts=(tests sanitizer answers kernels model)
+mkdir -p "$out"
+export MIMO_SOURCE=$root
+failed=0
+
+if [[ -n $prebuilt ]]; then
+  bin=$prebuilt
+  [[ ! -d $bin/lib ]] || export LD_LIBRARY_PATH=$bin/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+else
+  scripts/setup --build
+  cmake --preset cuda --log-level=WARNING >/dev/null && cmake --build build-cuda -j "$(nproc)" || exit 1
+  bin=$out/bin
+  mkdir -p "$bin"
+  cp build-cuda/mimo build-cuda/tests/test_cuda build-cuda/bench/bench_cuda_* "$bin"
+fi
+
+say() { printf '\n== %s\n' "$*"; }
+# limited SECONDS NAME COMMAND...: keeps what it prints in NAME.txt; one that hangs is ended.
+limited() {
+  local seconds=$1 name=$2 status
+  shift 2
+  timeout -s KILL "$seconds" "$@" >"$out/$name.txt" 2>&1
+  status=$?
+  [[ $status -eq 0 ]] || { failed=$((failed + 1)); echo "FAILED ($status): $name"; }
+  return $status
+}
+
+say "device"
+nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem,memory.total --format=csv,noheader
+date -u +%F
+
+for part in "${parts[@]}"; do
+  case $part in
+    tests)
+      say "kernel tests"
+      limited 120 test_cuda "$bin/test_cuda" --gtest_brief=1
+      tail -n 3 "$out/test_cuda.txt"
+      ;;
+    sanitizer)
+      # Small shapes: the checkers make kernels some hundred times slower.
+      for tool in memcheck racecheck; do
+        say "compute-sanitizer $tool"
+        limited 100 "sanitizer_$tool" compute-sanitizer --tool $tool --error-exitcode 9 \
+          "$bin/test_cuda" --gtest_brief=1 --gtest_filter='*CudaOpsTest.LinearOfFusedChunks/Bf16:*CudaOpsTest.Route/Bf16:*CudaOpsTest.RopeAndStore/Bf16:*CudaOpsTest.Norms/Bf16'
+        tail -n 3 "$out/sanitizer_$tool.txt"
+      done
+      ;;
+    answers)
+      say "the bundled model: answers as on the CPU"
+      # The CPU's ids in its exact mode, BF16 and FP8 keys and values.
+      for kv in bf16 fp8; do
+        limited 120 "answers_cpu_$kv" "$bin/mimo" eval nano-gsm --model models/nano --limit 200 --device cpu --activations exact \
+          --kv-cache-dtype $kv --speculative-algorithm NONE --concurrency 16 --output "$out/answers_cpu_$kv.jsonl"
+        for mode in exact fast; do
+          for drafter in NONE DFLASH MTP; do
+            name=answers_${mode}_${kv}_$drafter
+            limited 30 "$name" "$bin/mimo" eval nano-gsm --model models/nano --limit 200 --device cuda --activations $mode \
+              --kv-cache-dtype $kv --speculative-algorithm $drafter --concurrency 8 --output "$out/$name.jsonl" || continue
+            "$bin/mimo" eval compare "$out/answers_cpu_$kv.jsonl" "$out/$name.jsonl" >"$out/$name.compare.txt" 2>&1
+            printf '%-5s %-4s %-6s ' $mode $kv $drafter
+            awk '/correct in B/ {c = $4 "/" $6} /identical ids/ {i = $3 "/" $5} END {printf "right %s identical %s ", c, i}' \
+              "$out/$name.compare.txt"
+            grep -oE 'generated.*' "$out/$name.txt"
+            rm -f "$out/$name.jsonl"
+          done
+        done
+        rm -f "$out/answers_cpu_$kv.jsonl"
+      done
+      ;;
+    kernels)
+      for program in "$bin"/bench_cuda_*; do
+        name=$(basename "$program")
+        say "$name"
+        limited 60 "$name" "$program"
+        cat "$out/$name.txt"
+      done
+      ;;
+    model)
+      say "12 layers of V2.6-Flash at full size, random weights"
+      limited 150 model "$bin/mimo" bench model --load-format random --config bench/configs/v26-flash-12.json --device cuda \
+        -p 2048,8192 --chunked-prefill-size 8192 -n 16 -d 2048,46000,180000 -b 1,4,32 -w 1,8 -r 3
+      tail -n 40 "$out/model.txt"
+      ;;
+    *) echo "run_device.sh: unknown part '$part'" >&2; exit 2 ;;
+  esac
+done
+say "$failed failed"
+[[ $failed -eq 0 ]]
