@@ -1,6 +1,7 @@
 // Times linear layers on the shapes that the models have: one graph of calls over enough copies of the weights that
 // they come from memory, the median of its replays over the number of calls.
 //   linear [small|large|tune|quant|best] [shape filter] [rows,rows,...]
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -33,14 +34,29 @@ __device__ std::uint32_t hash(std::uint64_t i) {
   return static_cast<std::uint32_t>(i >> 32);
 }
 
-// kind 0: E4M3 bytes without NaN; 1: bf16 of sizes 0.5 to 2; 2: positive floats around 1e-2.
+// Normal enough.
+__device__ float normal(std::uint64_t i) {
+  const std::uint32_t h = hash(i);
+  const float sum = static_cast<float>((h & 0xff) + (h >> 8 & 0xff) + (h >> 16 & 0xff) + (h >> 24));
+  return (sum - 510.0F) / 148.0F;
+}
+
+// kind 0: E4M3 as quantisation makes them of normal values; 1: normal bf16; 2: positive floats around 1e-2.
 __global__ void fill(std::uint32_t* data, std::size_t words, int kind, std::uint64_t seed) {
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < words;
        i += std::size_t{gridDim.x} * blockDim.x) {
-    const std::uint32_t h = hash(i + seed);
-    if (kind == 0) data[i] = h & 0xf7f7f7f7U;
-    if (kind == 1) data[i] = (h & 0x80ff80ffU) | 0x3f003f00U;
-    if (kind == 2) data[i] = __float_as_uint(1e-2F * (0.5F + static_cast<float>(h >> 8) * 0x1p-24F));
+    std::uint32_t word = 0;
+    if (kind == 0) {
+      for (int b = 0; b < 4; ++b) {
+        const __nv_fp8_e4m3 code(normal(seed + i * 4 + b) * 160.0F);
+        word |= static_cast<std::uint32_t>(code.__x) << (b * 8);
+      }
+    } else if (kind == 1) {
+      for (int b = 0; b < 2; ++b) word |= __float_as_uint(normal(seed + i * 4 + b)) >> 16 << (b * 16);
+    } else {
+      word = __float_as_uint(1e-2F * (0.5F + static_cast<float>(hash(i + seed) >> 8) * 0x1p-24F));
+    }
+    data[i] = word;
   }
 }
 

@@ -33,6 +33,7 @@ struct Params {
   int tiles_m;
   int tiles_n;  // a multiple of the cluster
   int n_blocks;
+  int tail_share;  // rows of the last tile that each block of the cluster fetches
   int n;
   int rows;
   void* y;
@@ -142,7 +143,8 @@ __device__ void store_wave(const Params& params, const float (&sum)[64], int m, 
 
 template <bool kFp8, int kWaves, int kCluster>
 __global__ void __launch_bounds__(kThreads, 1)
-    linear_large(const __grid_constant__ CUtensorMap x_map, const Params params) {
+    linear_large(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap x_tail,
+                 const Params params) {
   using P = Plan<kFp8, kWaves>;
   constexpr int kRows = P::kRows;
   extern __shared__ std::uint8_t shared_raw[];
@@ -193,16 +195,21 @@ __global__ void __launch_bounds__(kThreads, 1)
                        min(static_cast<std::int64_t>(kRows), params.x_scale_stride - m0)) *
                        4
                  : 0;
+        // Rows that do not exist are not fetched: nothing but their own sums depends on what shared memory held.
+        const bool tail = tile.m == params.tiles_m - 1;
+        const CUtensorMap* const map = tail ? &x_tail : &x_map;
+        const int share = tail ? params.tail_share : kRows / kCluster;  // rows that this block fetches
+        const std::uint32_t bytes = kLinearBlockSize + share * kCluster * kLinearBlockBytes + scale_bytes;
         for (int k = 0; k < k_blocks; ++k) {
           ptx::barrier_wait(empty + s, phase);
           std::uint8_t* const stage = shared + s * P::kStageBytes;
-          ptx::barrier_expect(full + s, P::kStageBytes + scale_bytes);
+          ptx::barrier_expect(full + s, bytes);
+          std::uint8_t* const to = stage + kLinearBlockSize + rank * share * kLinearBlockBytes;
+          const int column = k * (kFp8 ? 128 : 64);
           if constexpr (kCluster == 1) {
-            ptx::copy_tile(stage + kLinearBlockSize, &x_map, k * (kFp8 ? 128 : 64), m0, full + s, again);
+            ptx::copy_tile(to, map, column, m0, full + s, again);
           } else {
-            constexpr int kHalf = kRows / 2;
-            ptx::copy_tile_to(3, stage + kLinearBlockSize + rank * kHalf * kLinearBlockBytes, &x_map,
-                              k * (kFp8 ? 128 : 64), m0 + rank * kHalf, full + s, again);
+            ptx::copy_tile_to(3, to, map, column, m0 + rank * share, full + s, again);
           }
           ptx::copy_bulk(stage, weights, kLinearBlockSize, full + s, weights_policy);
           weights += kLinearBlockSize;
@@ -250,7 +257,11 @@ __global__ void __launch_bounds__(kThreads, 1)
         float lane_next[2];
 #pragma unroll
         for (int h = 0; h < 2; ++h) lane_next[h] = lane < k_blocks ? scales[h * k_blocks + lane] : 0.0F;
-        for (int k = 0; k < k_blocks; ++k) {
+        // Factors of a block: for each of the thread's two rows (of a wave) and groups of weight rows.
+        struct Factors {
+          float f[2][2];
+        };
+        const auto next_scales = [&](int k) {
           if (k % 32 == 0) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
@@ -258,49 +269,96 @@ __global__ void __launch_bounds__(kThreads, 1)
               lane_next[h] = k + 32 + lane < k_blocks ? scales[h * k_blocks + k + 32 + lane] : 0.0F;
             }
           }
-          const float scale0 = __shfl_sync(0xffffffffU, lane_scale[0], k % 32);
-          const float scale1 = __shfl_sync(0xffffffffU, lane_scale[1], k % 32);
-          ptx::barrier_wait(full + s, phase);
-          const std::uint8_t* const stage = shared + s * P::kStageBytes;
-          const std::uint64_t b = wgmma::descriptor(stage);
-          float x_scale[kWaves][2];
+        };
+        const auto factors_of = [&](int k, int stage, int w) {
+          Factors factors;
 #pragma unroll
-          for (int w = 0; w < kWaves; ++w) {
-            x_scale[w][0] = x_scales[s * kRows + local_row + w * 64];
-            x_scale[w][1] = x_scales[s * kRows + local_row + w * 64 + 8];
-          }
+          for (int h = 0; h < 2; ++h) {
+            const float scale = __shfl_sync(0xffffffffU, lane_scale[h], k % 32);
 #pragma unroll
-          for (int w = 0; w < kWaves; ++w) {
-            const std::uint64_t a =
-                wgmma::descriptor(stage + kLinearBlockSize + (group * kWaves + w) * 64 * kLinearBlockBytes);
-            float part[64];
-            wgmma::hold(part);
-            wgmma::fence();
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              wgmma::multiply_fp8(part, a + i * wgmma::kStep, b + i * wgmma::kStep, i > 0);
-            }
-            wgmma::commit();
-            wgmma::wait<0>();
-            wgmma::hold(part);
-            if (w == kWaves - 1) release(s);
-            const float f00 = x_scale[w][0] * scale0;
-            const float f01 = x_scale[w][0] * scale1;
-            const float f10 = x_scale[w][1] * scale0;
-            const float f11 = x_scale[w][1] * scale1;
-#pragma unroll
-            for (int j = 0; j < 16; ++j) {
-              const float f0 = j < 8 ? f00 : f01;
-              const float f1 = j < 8 ? f10 : f11;
-              sum[w][j * 4] = fmaf(f0, part[j * 4], sum[w][j * 4]);
-              sum[w][j * 4 + 1] = fmaf(f0, part[j * 4 + 1], sum[w][j * 4 + 1]);
-              sum[w][j * 4 + 2] = fmaf(f1, part[j * 4 + 2], sum[w][j * 4 + 2]);
-              sum[w][j * 4 + 3] = fmaf(f1, part[j * 4 + 3], sum[w][j * 4 + 3]);
+            for (int r = 0; r < 2; ++r) {
+              factors.f[r][h] = x_scales[stage * kRows + local_row + w * 64 + r * 8] * scale;
             }
           }
+          return factors;
+        };
+        const auto start = [&](float(&part)[64], int stage, int w) {
+          const std::uint8_t* const at = shared + stage * P::kStageBytes;
+          const std::uint64_t b = wgmma::descriptor(at);
+          const std::uint64_t a =
+              wgmma::descriptor(at + kLinearBlockSize + (group * kWaves + w) * 64 * kLinearBlockBytes);
+          wgmma::hold(part);
+          wgmma::fence();
+#pragma unroll
+          for (int i = 0; i < 4; ++i) wgmma::multiply_fp8(part, a + i * wgmma::kStep, b + i * wgmma::kStep, i > 0);
+          wgmma::commit();
+        };
+        const auto promote = [&](float(&to)[64], const float(&part)[64], const Factors& factors) {
+#pragma unroll
+          for (int i = 0; i < 64; ++i) to[i] = fmaf(factors.f[i / 2 % 2][i / 32], part[i], to[i]);
+        };
+        const auto advance = [&] {
           if (++s == P::kStages) {
             s = 0;
             phase ^= 1;
+          }
+        };
+        if constexpr (kWaves == 1) {
+          // The products of a block are under way while those of the block before are scaled.
+          float even[64];
+          float odd[64];
+          Factors even_factors;
+          Factors odd_factors;
+          int even_stage = 0;
+          int odd_stage = 0;
+          const auto begin = [&](int k, float(&part)[64], Factors& factors, int& stage) {
+            next_scales(k);
+            ptx::barrier_wait(full + s, phase);
+            factors = factors_of(k, s, 0);
+            stage = s;
+            start(part, s, 0);
+            advance();
+          };
+          const auto finish = [&](float(&part)[64], const Factors& factors, int stage) {
+            wgmma::hold(part);
+            release(stage);
+            promote(sum[0], part, factors);
+          };
+          begin(0, even, even_factors, even_stage);
+          int k = 0;
+          for (; k + 2 < k_blocks; k += 2) {
+            begin(k + 1, odd, odd_factors, odd_stage);
+            wgmma::wait<1>();
+            finish(even, even_factors, even_stage);
+            begin(k + 2, even, even_factors, even_stage);
+            wgmma::wait<1>();
+            finish(odd, odd_factors, odd_stage);
+          }
+          if (k + 1 < k_blocks) {
+            begin(k + 1, odd, odd_factors, odd_stage);
+            wgmma::wait<1>();
+            finish(even, even_factors, even_stage);
+            wgmma::wait<0>();
+            finish(odd, odd_factors, odd_stage);
+          } else {
+            wgmma::wait<0>();
+            finish(even, even_factors, even_stage);
+          }
+        } else {
+          for (int k = 0; k < k_blocks; ++k) {
+            next_scales(k);
+            ptx::barrier_wait(full + s, phase);
+            const Factors factors[2] = {factors_of(k, s, 0), factors_of(k, s, kWaves - 1)};
+#pragma unroll
+            for (int w = 0; w < kWaves; ++w) {
+              float part[64];
+              start(part, s, w);
+              wgmma::wait<0>();
+              wgmma::hold(part);
+              if (w == kWaves - 1) release(s);
+              promote(sum[w], part, factors[w]);
+            }
+            advance();
           }
         }
       } else {
@@ -369,17 +427,23 @@ void launch_tiles(const LinearArgs& args, const QuantRows* quant, const LinearWe
     return true;
   }();
   static_cast<void>(raised);
-  const int box = P::kRows / kCluster;
-  const CUtensorMap x_map =
-      kFp8 ? tensor_map_rows(quant->values, 1, args.rows, weight.cols, quant->stride, box)
-           : tensor_map_rows(args.x, 2, args.rows, weight.cols, args.x_stride * 2, box);
+  const int tiles_m = (args.rows + P::kRows - 1) / P::kRows;
+  const int tail_rows = args.rows - (tiles_m - 1) * P::kRows;
+  const int tail_share = kCluster == 1 ? tail_rows : (tail_rows + 15) / 16 * 8;
+  const auto map_of = [&](int tile_rows) {
+    return kFp8 ? tensor_map_rows(quant->values, 1, args.rows, weight.cols, quant->stride, tile_rows)
+                : tensor_map_rows(args.x, 2, args.rows, weight.cols, args.x_stride * 2, tile_rows);
+  };
+  const CUtensorMap x_map = map_of(P::kRows / kCluster);
+  const CUtensorMap x_tail = map_of(tail_share);
   Params params = {};
   params.weights = static_cast<const std::uint8_t*>(weight.data);
   params.scales = weight.scales;
   params.x_scales = kFp8 ? quant->scales : nullptr;
   params.x_scale_stride = kFp8 ? quant->scale_stride : 0;
   params.k_blocks = linear_k_blocks(weight.format, weight.cols);
-  params.tiles_m = (args.rows + P::kRows - 1) / P::kRows;
+  params.tiles_m = tiles_m;
+  params.tail_share = tail_share;
   params.n_blocks = linear_row_blocks(weight.rows);
   params.tiles_n = (params.n_blocks + kCluster - 1) / kCluster * kCluster;
   params.n = weight.rows;
@@ -403,7 +467,7 @@ void launch_tiles(const LinearArgs& args, const QuantRows* quant, const LinearWe
   attribute.val.clusterDim.z = 1;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  MIMO_CUDA(cudaLaunchKernelEx(&config, linear_large<kFp8, kWaves, kCluster>, x_map, params));
+  MIMO_CUDA(cudaLaunchKernelEx(&config, linear_large<kFp8, kWaves, kCluster>, x_map, x_tail, params));
 }
 
 template <bool kFp8>
@@ -418,12 +482,11 @@ void launch_format(const LinearArgs& args, const QuantRows* quant, const LinearW
   }
 }
 
-// Rounds of tiles on the device, in tiles of 128 rows.
-int rounds(const LinearArgs& args, const LinearWeight& weight, int waves) {
-  const int tiles_m = (args.rows + 128 * waves - 1) / (128 * waves);
-  const int pairs = tiles_m * ((linear_row_blocks(weight.rows) + 1) / 2);
-  const int clusters = device_blocks() / 2;
-  return (pairs + clusters - 1) / clusters * waves;
+// Relative time in tiles of `waves` times 128 rows.
+double cost(const LinearArgs& args, const LinearWeight& weight, int waves) {
+  const int tiles = (args.rows + 128 * waves - 1) / (128 * waves) * linear_row_blocks(weight.rows);
+  const int rounds = (tiles + device_blocks() - 1) / device_blocks();
+  return rounds * waves * (waves == 1 ? 1.2 : 1.0);
 }
 
 }  // namespace
@@ -436,9 +499,8 @@ void launch_linear_large(const LinearArgs& args, const QuantRows* quant, const L
       (!fp8 && args.x_type != ActType::kBF16)) {
     throw std::invalid_argument("linear_large: formats it does not take");
   }
-  const int waves = tuning.waves != 0                                   ? tuning.waves
-                    : rounds(args, weight, 1) < rounds(args, weight, 2) ? 1
-                                                                        : 2;
+  const int chosen = cost(args, weight, 1) < cost(args, weight, 2) ? 1 : 2;
+  const int waves = tuning.waves != 0 ? tuning.waves : chosen;
   const int cluster = tuning.cluster != 0 ? tuning.cluster : linear_row_blocks(weight.rows) > 1 ? 2 : 1;
   fp8 ? launch_format<true>(args, quant, weight, waves, cluster, stream)
       : launch_format<false>(args, quant, weight, waves, cluster, stream);

@@ -212,10 +212,13 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   if (thread >= kConsumers) {
     const bool loader = thread == kConsumers;
+    // Shared memory of rows that do not exist keeps what it held: nothing but their own sums depends on it.
+    const std::uint32_t stage_bytes =
+        static_cast<std::uint32_t>(kLinearBlockSize + params.rows * kLinearBlockBytes + P::kScaleBytes);
     const std::uint64_t once = ptx::evict_first_policy();
     const std::uint64_t again = ptx::evict_last_policy();
     const auto load_weights = [&](int tile, int k, int s) {
-      ptx::barrier_expect(full + s, P::kStageBytes + P::kScaleBytes);
+      ptx::barrier_expect(full + s, stage_bytes);
       ptx::copy_bulk(shared + s * P::kStageBytes,
                      params.weights + (static_cast<std::size_t>(tile) * k_blocks + k) * kLinearBlockSize,
                      kLinearBlockSize, full + s, once);
@@ -656,8 +659,8 @@ void run(const LinearArgs& args, const QuantRows* quant, const LinearWeight& wei
   int width = 8;
   while (width < args.rows) width *= 2;
   const CUtensorMap x_map =
-      fp8 ? tensor_map_rows(quant->values, 1, args.rows, weight.cols, quant->stride, width)
-          : tensor_map_rows(args.x, 2, args.rows, weight.cols, args.x_stride * 2, width);
+      fp8 ? tensor_map_rows(quant->values, 1, args.rows, weight.cols, quant->stride, args.rows)
+          : tensor_map_rows(args.x, 2, args.rows, weight.cols, args.x_stride * 2, args.rows);
   Params params = {};
   params.weights = static_cast<const std::uint8_t*>(weight.data);
   params.scales = weight.scales;
