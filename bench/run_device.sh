@@ -4,7 +4,7 @@
 #
 #   bench/run_device.sh [--prebuilt DIR] [--out DIR] [--part NAME]...
 #
-# --prebuilt DIR  takes mimo, test_cuda and bench_cuda_* from DIR instead of building
+# --prebuilt DIR  takes mimo, test_cuda_* and bench_cuda_* from DIR instead of building
 # --out DIR       raw output, default: bench/results/device
 # --part NAME     only these: tests, sanitizer, answers, kernels, model
 set -uo pipefail
@@ -31,7 +31,7 @@ else
   cmake --preset cuda --log-level=WARNING >/dev/null && cmake --build build-cuda -j "$(nproc)" || exit 1
   bin=$out/bin
   mkdir -p "$bin"
-  cp build-cuda/mimo build-cuda/tests/test_cuda build-cuda/bench/bench_cuda_* "$bin"
+  cp build-cuda/mimo build-cuda/tests/test_cuda_* build-cuda/bench/bench_cuda_* "$bin"
 fi
 
 say() { printf '\n== %s\n' "$*"; }
@@ -53,15 +53,18 @@ for part in "${parts[@]}"; do
   case $part in
     tests)
       say "kernel tests"
-      limited 120 test_cuda "$bin/test_cuda" --gtest_brief=1
-      tail -n 3 "$out/test_cuda.txt"
+      for program in "$bin"/test_cuda_*; do
+        name=$(basename "$program")
+        limited 60 "$name" "$program" --gtest_brief=1
+        printf '%-36s %s\n' "$name" "$(tail -n 1 "$out/$name.txt")"
+      done
       ;;
     sanitizer)
       # Small shapes: the checkers make kernels some hundred times slower.
       for tool in memcheck racecheck; do
         say "compute-sanitizer $tool"
         limited 100 "sanitizer_$tool" compute-sanitizer --tool $tool --error-exitcode 9 \
-          "$bin/test_cuda" --gtest_brief=1 --gtest_filter='*CudaOpsTest.LinearOfFusedChunks/Bf16:*CudaOpsTest.Route/Bf16:*CudaOpsTest.RopeAndStore/Bf16:*CudaOpsTest.Norms/Bf16'
+          "$bin/test_cuda_ops_test" --gtest_brief=1 --gtest_filter='*CudaOpsTest.LinearOfFusedChunks/Bf16:*CudaOpsTest.Route/Bf16:*CudaOpsTest.RopeAndStore/Bf16:*CudaOpsTest.Norms/Bf16'
         tail -n 3 "$out/sanitizer_$tool.txt"
       done
       ;;

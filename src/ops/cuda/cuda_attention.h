@@ -20,10 +20,12 @@ class CudaAttention {
 
  private:
   void* decode_workspace(const AttentionArgs& args);
+  void* prefill_plan(const AttentionArgs& args);
 
   Device& device_;
   bool fast_;
   std::unique_ptr<Buffer> workspace_;
+  std::unique_ptr<Buffer> plan_;
 };
 
 }  // namespace mimo::cuda
