@@ -29,11 +29,12 @@ double golden_error(const char* name, bool exact, KvDType kv, int chunk, int pag
 
 TEST(CudaModel, GoldenLogits) {
   for (const char* name : {"v26_tiny"}) {
-    // BF16 keys and values alone cost some 2e-3, activations in BF16 more.
-    EXPECT_LT(golden_error(name, true, KvDType::kBF16, 1 << 20, 16), 6e-3) << name;
-    EXPECT_LT(golden_error(name, true, KvDType::kBF16, 7, 1), 6e-3) << name;
-    EXPECT_LT(golden_error(name, false, KvDType::kBF16, 50, 64), 2e-2) << name;
-    EXPECT_LT(golden_error(name, false, KvDType::kFp8, 50, 64), 6e-2) << name;
+    // This checkpoint of random weights magnifies rounding: on the CPU, in its exact mode, BF16 keys and values cost
+    // 0.021 and FP8 ones 0.092. FP8 activations before FP8 weights cost more than both.
+    EXPECT_LT(golden_error(name, true, KvDType::kBF16, 1 << 20, 16), 3e-2) << name;
+    EXPECT_LT(golden_error(name, true, KvDType::kBF16, 7, 1), 3e-2) << name;
+    EXPECT_LT(golden_error(name, false, KvDType::kBF16, 50, 64), 0.15) << name;
+    EXPECT_LT(golden_error(name, false, KvDType::kFp8, 50, 64), 0.17) << name;
   }
 }
 
