@@ -1,8 +1,7 @@
-#include "ops/cuda/kernels/linear_any.h"
-
 #include <string>
 
 #include "cuda/linear_input.h"
+#include "ops/cuda/kernels/linear_any.h"
 
 namespace mimo::cuda {
 namespace {
@@ -18,10 +17,8 @@ TEST(LinearAny, MatchesDouble) {
     int cols;
   };
   const std::vector<Case> cases = {
-      {LinearFormat::kF32, {{70, 0}}, 200},
-      {LinearFormat::kBF16, {{300, 0}}, 264},
-      {LinearFormat::kBF16, {{10300, 0}}, 64},
-      {LinearFormat::kFp8, {{256, 64}, {64, 0}}, 384},
+      {LinearFormat::kF32, {{70, 0}}, 200},           {LinearFormat::kBF16, {{300, 0}}, 264},
+      {LinearFormat::kBF16, {{10300, 0}}, 64},        {LinearFormat::kFp8, {{256, 64}, {64, 0}}, 384},
       {LinearFormat::kFp8, {{130, 3}, {70, 0}}, 384},
   };
   for (const Case& c : cases) {
@@ -41,7 +38,8 @@ TEST(LinearAny, MatchesDouble) {
         const std::vector<float> got = y.download();
         int bad = 0;
         for (std::size_t i = 0; i < got.size(); i += 7) {
-          const Product p = product(m, input.meaning, static_cast<int>(i / m.rows), static_cast<int>(i % m.rows));
+          const Product p =
+              product(m, input.meaning, static_cast<int>(i / m.rows), static_cast<int>(i % m.rows));
           bad += std::fabs(got[i] - p.value) <= p.size * (fp8 && quantised ? 1e-3 : 2e-6) + 1e-30 ? 0 : 1;
         }
         EXPECT_EQ(bad, 0);

@@ -53,11 +53,13 @@ TEST_F(TapsTest, LastTapIsWhatTheHeadReads) {
   std::vector<float> taps;
   const std::vector<float> logits = run({layers_ + 1}, 0, 0, taps);
   std::vector<float> head(logits.size());
-  driver_.model().lm_head(reinterpret_cast<const Act*>(taps.data()), static_cast<int>(tokens_.size()), head.data());
+  driver_.model().lm_head(reinterpret_cast<const Act*>(taps.data()), static_cast<int>(tokens_.size()),
+                          head.data());
   EXPECT_EQ(head, logits);
   std::vector<float> before;
   run({layers_}, 0, 0, before);
-  driver_.model().lm_head(reinterpret_cast<const Act*>(before.data()), static_cast<int>(tokens_.size()), head.data());
+  driver_.model().lm_head(reinterpret_cast<const Act*>(before.data()), static_cast<int>(tokens_.size()),
+                          head.data());
   EXPECT_NE(head, logits);
 }
 

@@ -214,9 +214,10 @@ void AttentionRunner::finish(const Context& context, const Task& task, const flo
   for (std::size_t m = 0; m < count; ++m) {
     const std::size_t row = static_cast<std::size_t>(task.sequence->row_begin + task.row) + m / group;
     const std::size_t head = static_cast<std::size_t>(task.head) * group + m % group;
-    kernels_.attention_finish(result[m], result[count + m], result + 2 * count + m * v,
-                              spec.sinks == nullptr || spec.sinks->empty() ? nullptr : spec.sinks->data() + head, spec.v_dim,
-                              context.out + (row * static_cast<std::size_t>(spec.q_heads) + head) * v);
+    kernels_.attention_finish(
+        result[m], result[count + m], result + 2 * count + m * v,
+        spec.sinks == nullptr || spec.sinks->empty() ? nullptr : spec.sinks->data() + head, spec.v_dim,
+        context.out + (row * static_cast<std::size_t>(spec.q_heads) + head) * v);
   }
 }
 

@@ -17,8 +17,8 @@ class AttentionRunner {
   // Both must outlive the runner.
   AttentionRunner(const CpuKernels& kernels, ThreadPool& pool);
 
-  void rope_and_store(float* qkv, std::size_t row_width, const HostSequences& batch, const AttentionSpec& spec,
-                      float value_scale, CpuKv& kv);
+  void rope_and_store(float* qkv, std::size_t row_width, const HostSequences& batch,
+                      const AttentionSpec& spec, float value_scale, CpuKv& kv);
 
   void run(const float* qkv, std::size_t row_width, std::span<const SequenceRows> sequences,
            const AttentionSpec& spec, const CpuKv& kv, float* out);

@@ -122,8 +122,8 @@ class CpuOps final : public HostOps {
 
   void linear(const Act* x, int rows, const Matrix& weight, float* y, Store store) override {
     const PackedPanels& panels = own(weight).panels();
-    const ActRows act =
-        activations_.round(kernels_, pool_, panels.shape, f32(x), rows, static_cast<std::size_t>(panels.shape.k));
+    const ActRows act = activations_.round(kernels_, pool_, panels.shape, f32(x), rows,
+                                           static_cast<std::size_t>(panels.shape.k));
     GemmArgs args;
     args.w = panels;
     args.x = act;

@@ -11,8 +11,9 @@ namespace mimo::cuda {
 
 std::vector<std::string> CudaAttention::describe() const {
   if (!fast_) return {"attention: plain fp32 arithmetic, any shape"};
-  return {"attention up to 16 rows a sequence: split-KV on tensor cores (Hopper), one launch",
-          "attention of longer chunks: wgmma with TMA (Hopper); heads other than 192/128: plain fp32 arithmetic"};
+  return {
+      "attention up to 16 rows a sequence: split-KV on tensor cores (Hopper), one launch",
+      "attention of longer chunks: wgmma with TMA (Hopper); heads other than 192/128: plain fp32 arithmetic"};
 }
 
 void CudaAttention::run(const AttentionArgs& args) {

@@ -22,8 +22,10 @@ constexpr int kManyExpertRows = 641;
 
 std::vector<std::string> CudaExperts::describe() const {
   if (!fast_) return {"experts: plain fp32 arithmetic"};
-  return {"experts: MXFP4 weights x BF16 activations (W4A16), streamed weights and mma, wgmma for many rows; routing "
-          "in fp32"};
+  return {
+      "experts: MXFP4 weights x BF16 activations (W4A16), streamed weights and mma, wgmma for many rows; "
+      "routing "
+      "in fp32"};
 }
 
 void CudaExperts::route(const void* x, int rows, int hidden, const void* router, bool router_bf16,
@@ -153,8 +155,8 @@ void CudaExperts::run_packed(const void* x, int rows, const CudaMlpBank& bank, i
   MIMO_CUDA(launch_experts(args, device_.stream()));
 }
 
-void CudaExperts::run_many(const void* x, int rows, const CudaMlpBank& bank, int top_k, const std::int32_t* ids,
-                           const float* weights, float* y) {
+void CudaExperts::run_many(const void* x, int rows, const CudaMlpBank& bank, int top_k,
+                           const std::int32_t* ids, const float* weights, float* y) {
   planned_ids_ = nullptr;
   PrefillExpertsArgs args;
   args.x = x;
@@ -165,7 +167,8 @@ void CudaExperts::run_many(const void* x, int rows, const CudaMlpBank& bank, int
   args.bank = bank.packed();
   args.plan = make_plan(rows, top_k, bank.experts(), kPrefillGroupRows, ids);
   args.y = y;
-  args.workspace = workspace_.reserve(ops_, prefill_experts_workspace(rows, top_k, bank.hidden(), bank.inter()));
+  args.workspace =
+      workspace_.reserve(ops_, prefill_experts_workspace(rows, top_k, bank.hidden(), bank.inter()));
   args.sm_count = device_.info().multiprocessors;
   MIMO_CUDA(launch_prefill_experts(args, device_.stream()));
 }

@@ -18,8 +18,9 @@ constexpr int kMostQuantCols = 16384;  // of launch_rms_norm_quant and launch_si
 
 std::vector<std::string> CudaLinear::describe() const {
   if (!fast_) return {"linear layers: plain fp32 arithmetic"};
-  return {"linear layers up to 128 rows: streamed weights, mma; FP8 weights with FP8 activations, groups of 128",
-          "linear layers of more rows: wgmma with TMA"};
+  return {
+      "linear layers up to 128 rows: streamed weights, mma; FP8 weights with FP8 activations, groups of 128",
+      "linear layers of more rows: wgmma with TMA"};
 }
 
 bool CudaLinear::takes_small(const LinearWeight& weight, int rows) const {
@@ -71,8 +72,8 @@ void CudaLinear::rms_norm(const float* x, int rows, const Vector& gain, float ep
     return;
   }
   const QuantRows quant = room(rows, cols);
-  launch_rms_norm_quant(x, cols, rows, cols, gain.data(), eps, out, static_cast<std::int64_t>(out_stride), quant,
-                        device_.stream());
+  launch_rms_norm_quant(x, cols, rows, cols, gain.data(), eps, out, static_cast<std::int64_t>(out_stride),
+                        quant, device_.stream());
   quantised_ = out_stride == gain.size() ? out : nullptr;
 }
 
@@ -83,8 +84,8 @@ void CudaLinear::silu_mul(const void* gate_up, int rows, int inter, void* out) {
     written(out);
     return;
   }
-  launch_silu_mul_quant(gate_up, 2 * static_cast<std::int64_t>(inter), rows, inter, out, inter, room(rows, inter),
-                        device_.stream());
+  launch_silu_mul_quant(gate_up, 2 * static_cast<std::int64_t>(inter), rows, inter, out, inter,
+                        room(rows, inter), device_.stream());
   quantised_ = out;
 }
 
@@ -94,7 +95,8 @@ QuantRows CudaLinear::room(int rows, int cols) {
   quant.stride = quant_stride(cols);
   quant.scale_stride = quant_scale_stride(rows);
   quant.values = quant_values_.reserve(ops_, static_cast<std::size_t>(rows * quant.stride));
-  quant.scales = quant_scales_.reserve(ops_, static_cast<std::size_t>((cols + 127) / 128 * quant.scale_stride));
+  quant.scales =
+      quant_scales_.reserve(ops_, static_cast<std::size_t>((cols + 127) / 128 * quant.scale_stride));
   quant_ = quant;
   quantised_ = nullptr;
   quantised_rows_ = rows;

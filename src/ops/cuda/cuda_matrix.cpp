@@ -164,9 +164,9 @@ Status CudaMlpBank::pack_experts(std::span<const MlpViews> experts, Device& devi
   // The matrices of one expert as they are stored, each codes, then scales. Two in turn.
   memory_.resize(2);
   std::unique_ptr<Buffer> raw;
-  for (const auto& [bytes, memory] : {std::pair{count * gate_up_bytes, &memory_[0]},
-                                      std::pair{count * down_bytes, &memory_[1]},
-                                      std::pair{3 * (codes + scales), &raw}}) {
+  for (const auto& [bytes, memory] :
+       {std::pair{count * gate_up_bytes, &memory_[0]}, std::pair{count * down_bytes, &memory_[1]},
+        std::pair{3 * (codes + scales), &raw}}) {
     Result<std::unique_ptr<Buffer>> made = device.allocate(bytes);
     if (!made) return tl::unexpected(made.error().within(experts.front().gate->name));
     *memory = std::move(*made);
@@ -192,7 +192,8 @@ Status CudaMlpBank::pack_experts(std::span<const MlpViews> experts, Device& devi
       const auto scale_width = static_cast<std::size_t>(view.cols / kMxfp4Block);
       std::uint8_t* to = stored + p * (codes + scales);
       std::uint8_t* scales_to = to + codes;
-      parts[p] = {to, static_cast<std::int64_t>(row_bytes), scales_to, static_cast<std::int64_t>(scale_width)};
+      parts[p] = {to, static_cast<std::int64_t>(row_bytes), scales_to,
+                  static_cast<std::int64_t>(scale_width)};
       for (const WeightSegment& segment : view.segments) {
         const auto rows = static_cast<std::size_t>(segment.rows);
         device.upload_rows(to, segment.data, row_bytes, segment.row_stride, rows);
@@ -203,7 +204,8 @@ Status CudaMlpBank::pack_experts(std::span<const MlpViews> experts, Device& devi
     }
     MIMO_CUDA(launch_pack_expert(parts[0], parts[1], parts[2], hidden_, inter_,
                                  static_cast<std::uint8_t*>(memory_[0]->data()) + e * gate_up_bytes,
-                                 static_cast<std::uint8_t*>(memory_[1]->data()) + e * down_bytes, device.stream()));
+                                 static_cast<std::uint8_t*>(memory_[1]->data()) + e * down_bytes,
+                                 device.stream()));
   }
   device.wait();
   bytes_ = count * (gate_up_bytes + down_bytes);

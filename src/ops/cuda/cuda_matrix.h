@@ -35,7 +35,8 @@ class CudaMatrix final : public Matrix {
 class CudaMlpBank final : public MlpBank {
  public:
   // `packed`: MXFP4 experts are repacked for the kernels of experts.h where their shape allows it.
-  static Result<std::unique_ptr<MlpBank>> pack(std::span<const MlpViews> experts, bool packed, Device& device);
+  static Result<std::unique_ptr<MlpBank>> pack(std::span<const MlpViews> experts, bool packed,
+                                               Device& device);
 
   int experts() const override { return experts_; }
   std::size_t bytes() const override { return bytes_; }
@@ -46,7 +47,9 @@ class CudaMlpBank final : public MlpBank {
   // Null unless it is one dense MLP: gate above up, and down.
   const CudaMatrix* gate_up() const { return gate_up_.get(); }
   const CudaMatrix* down() const { return down_.get(); }
-  const PackedExperts& packed() const { return packed_; }  // gate_up is null: they lie as the checkpoint has them
+  const PackedExperts& packed() const {
+    return packed_;
+  }  // gate_up is null: they lie as the checkpoint has them
   const MlpWeights& stored(int part) const {
     return stored_[static_cast<std::size_t>(part)];
   }  // gate, up, down

@@ -202,7 +202,8 @@ class CudaOps final : public Ops {
              float* weights) override {
     device_->use();
     const auto& stored = dynamic_cast<const CudaRouter&>(router);
-    experts_.route(x, rows, static_cast<int>(stored.cols()), stored.data(), stored.bf16(), spec, ids, weights);
+    experts_.route(x, rows, static_cast<int>(stored.cols()), stored.data(), stored.bf16(), spec, ids,
+                   weights);
   }
 
   void experts(const Act* x, int rows, const MlpBank& bank, int top_k, const std::int32_t* ids,

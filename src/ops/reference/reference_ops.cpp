@@ -262,8 +262,7 @@ class ReferenceOps final : public HostOps {
           const float* q = f32(qkv) + row * row_width + static_cast<std::size_t>(h * spec.qk_dim);
           const bool sink = !sinks.empty();
           scores.clear();
-          double top =
-              sink ? sinks[static_cast<std::size_t>(h)] : -std::numeric_limits<double>::infinity();
+          double top = sink ? sinks[static_cast<std::size_t>(h)] : -std::numeric_limits<double>::infinity();
           for (std::int64_t j = keys.first; j < keys.last; ++j) {
             const float* k = store.key(sequence.pages, j, h / group);
             double dot = 0;
@@ -271,8 +270,7 @@ class ReferenceOps final : public HostOps {
             scores.push_back(dot * spec.scale);
             top = std::max(top, scores.back());
           }
-          double total =
-              sink ? std::exp(static_cast<double>(sinks[static_cast<std::size_t>(h)]) - top) : 0.0;
+          double total = sink ? std::exp(static_cast<double>(sinks[static_cast<std::size_t>(h)]) - top) : 0.0;
           std::fill(sum.begin(), sum.end(), 0.0);
           for (std::int64_t j = keys.first; j < keys.last; ++j) {
             const double p = std::exp(scores[static_cast<std::size_t>(j - keys.first)] - top);
@@ -281,7 +279,7 @@ class ReferenceOps final : public HostOps {
             for (int d = 0; d < spec.v_dim; ++d) sum[static_cast<std::size_t>(d)] += p * v[d];
           }
           float* o = f32(out) + (row * static_cast<std::size_t>(spec.q_heads) + static_cast<std::size_t>(h)) *
-                               static_cast<std::size_t>(spec.v_dim);
+                                    static_cast<std::size_t>(spec.v_dim);
           for (int d = 0; d < spec.v_dim; ++d)
             o[d] = static_cast<float>(sum[static_cast<std::size_t>(d)] / total);
         }
@@ -296,8 +294,8 @@ class ReferenceOps final : public HostOps {
     std::vector<float> logits(static_cast<std::size_t>(rows) * experts);
     multiply(f32(x), rows, own(router), logits.data());
     for (int r = 0; r < rows; ++r) {
-      choose_experts({logits.data() + static_cast<std::size_t>(r) * experts, experts}, spec, values(spec.bias),
-                     {ids + static_cast<std::size_t>(r) * top_k, top_k},
+      choose_experts({logits.data() + static_cast<std::size_t>(r) * experts, experts}, spec,
+                     values(spec.bias), {ids + static_cast<std::size_t>(r) * top_k, top_k},
                      {weights + static_cast<std::size_t>(r) * top_k, top_k});
     }
   }

@@ -14,8 +14,8 @@
 #include <cuda_fp8.h>
 
 #include "ops/cuda/kernels/attention_prefill_plan.cuh"
-#include "ops/cuda/kernels/hopper.cuh"
 #include "ops/cuda/kernels/attention_wgmma.cuh"
+#include "ops/cuda/kernels/hopper.cuh"
 
 namespace mimo::cuda::prefill {
 

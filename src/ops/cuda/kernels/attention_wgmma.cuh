@@ -9,7 +9,9 @@ namespace mimo::cuda::hopper {
 
 // Before the first product after registers it reads or accumulates in were written.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 // Waits until at most kPending committed groups are unfinished.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {

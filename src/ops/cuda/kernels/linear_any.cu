@@ -9,8 +9,8 @@ int linear_small_limit(const LinearWeight& weight) {
   return linear_row_blocks(weight.rows) >= 80 ? 64 : kLinearSmallRows;
 }
 
-void launch_linear(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight, void* workspace,
-                   bool overlap, cudaStream_t stream) {
+void launch_linear(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight,
+                   void* workspace, bool overlap, cudaStream_t stream) {
   const bool fp8 = weight.format == LinearFormat::kFp8;
   if (weight.format == LinearFormat::kF32 || (fp8 ? quant == nullptr : args.x_type == ActType::kF32)) {
     launch_linear_plain(args, weight, stream);

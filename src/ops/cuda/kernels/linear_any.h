@@ -13,7 +13,7 @@ int linear_small_limit(const LinearWeight& weight);
 
 // F32 weights or fp32 activations: the plain kernel. BF16 weights: bf16 x. FP8 weights: `quant` (x is ignored), or, if
 // that is null, the plain kernel on bf16 x without quantisation. Workspace: linear_small_workspace().
-void launch_linear(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight, void* workspace,
-                   bool overlap, cudaStream_t stream);
+void launch_linear(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight,
+                   void* workspace, bool overlap, cudaStream_t stream);
 
 }  // namespace mimo::cuda

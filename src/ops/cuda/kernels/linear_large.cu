@@ -115,7 +115,8 @@ __device__ void store_wave(const Params& params, const float (&sum)[64], int m, 
     } else if (!row_ok) {
       continue;
     } else if (!params.y_bf16 && params.y_aligned && n0 + kTileN <= params.n) {
-      auto* const y = reinterpret_cast<float2*>(static_cast<float*>(params.y) + row * params.y_stride + n0) + lane % 4;
+      auto* const y =
+          reinterpret_cast<float2*>(static_cast<float*>(params.y) + row * params.y_stride + n0) + lane % 4;
       float2 v[16];
 #pragma unroll
       for (int j = 0; j < 16; ++j) v[j] = params.add ? y[j * 4] : make_float2(0.0F, 0.0F);
@@ -290,7 +291,8 @@ __global__ void __launch_bounds__(kThreads, 1)
           wgmma::hold(part);
           wgmma::fence();
 #pragma unroll
-          for (int i = 0; i < 4; ++i) wgmma::multiply_fp8(part, a + i * wgmma::kStep, b + i * wgmma::kStep, i > 0);
+          for (int i = 0; i < 4; ++i)
+            wgmma::multiply_fp8(part, a + i * wgmma::kStep, b + i * wgmma::kStep, i > 0);
           wgmma::commit();
         };
         const auto promote = [&](float(&to)[64], const float(&part)[64], const Factors& factors) {

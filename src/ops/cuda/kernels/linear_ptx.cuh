@@ -136,7 +136,8 @@ __device__ __forceinline__ void barrier_arrive_at(std::uint32_t rank, std::uint6
 }
 
 // Writes to the same place in block `rank` of the cluster, whose barrier counts the bytes.
-__device__ __forceinline__ void send_shared(std::uint32_t rank, float4* to, float4 v, std::uint64_t* barrier) {
+__device__ __forceinline__ void send_shared(std::uint32_t rank, float4* to, float4 v,
+                                            std::uint64_t* barrier) {
   asm volatile(
       "{\n\t"
       ".reg .b32 place, counter;\n\t"

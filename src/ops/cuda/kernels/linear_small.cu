@@ -381,7 +381,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       for (int p = 0; p < kMost; ++p) {
         const int mine = p * kConsumers + thread;
         const int piece = rank * each + mine;
-        if (mine < each) before[p] = outputs_before(params, place_of(tile, piece / kConsumers, piece % kConsumers));
+        if (mine < each)
+          before[p] = outputs_before(params, place_of(tile, piece / kConsumers, piece % kConsumers));
       }
       ptx::barrier_wait(sums_there, tiles_done % 2);
 #pragma unroll

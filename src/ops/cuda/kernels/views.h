@@ -30,10 +30,11 @@ struct KvView {
 // Entries of pages that have left a window are -1 and must not be read.
 struct SequenceView {
   const std::int32_t* row_begin = nullptr;  // [sequences]
-  const std::int32_t* rows = nullptr;       // [sequences]; 0: an empty place (a graph captured for more sequences)
-  const std::int32_t* position = nullptr;   // [sequences] of the first row
-  const std::int32_t* first_key = nullptr;  // [sequences] positions before it were never stored: no row sees them
-  const std::int32_t* pages = nullptr;      // [sequences][page_stride]
+  const std::int32_t* rows = nullptr;  // [sequences]; 0: an empty place (a graph captured for more sequences)
+  const std::int32_t* position = nullptr;  // [sequences] of the first row
+  const std::int32_t* first_key =
+      nullptr;                          // [sequences] positions before it were never stored: no row sees them
+  const std::int32_t* pages = nullptr;  // [sequences][page_stride]
   const std::int32_t* row_sequence = nullptr;  // [total_rows]: which sequence a row belongs to; -1: none
   int page_stride = 0;
   // Known to the host when it launches. In a captured graph they are upper bounds of what the arrays will say.
@@ -57,9 +58,10 @@ struct AttentionArgs {
   SequenceView sequences;
   const float* sinks = nullptr;  // [q_heads] or null; a logit without a value, not scaled
   int q_heads = 0;
-  int window = 0;            // keys a row sees, its own included; 0: all before it
-  bool anchor_window = false;  // the window counts from the sequence's first row of the step: keys from position - W
-  float scale = 0;           // multiplies q.k
+  int window = 0;  // keys a row sees, its own included; 0: all before it
+  bool anchor_window =
+      false;        // the window counts from the sequence's first row of the step: keys from position - W
+  float scale = 0;  // multiplies q.k
   Mask mask = Mask::kCausal;
   ActType type = ActType::kBF16;
 };
