@@ -53,6 +53,7 @@ struct RigOptions {
   bool prefix_cache = true;
   std::uint64_t host_bytes = 0;  // of the host tier
   Drafter* drafter = nullptr;
+  std::optional<bool> choose_on_backend = {};
 };
 
 class EngineRig {
@@ -74,6 +75,7 @@ class EngineRig {
     engine.tokenizer = tiny().tokenizer.get();
     engine.drafter = options.drafter;
     engine.poison = true;
+    engine.choose_on_backend = options.choose_on_backend;
     engine.log = [](std::string_view) {};
     core = value_or_throw(EngineCore::make(*tiny().model, *tiny().ops, engine));
   }

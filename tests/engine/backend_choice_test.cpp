@@ -1,0 +1,84 @@
+// Greedy tokens that the backend chooses, as where its memory is not the CPU's: the same answers, and no logits where
+// they are not needed.
+#include <gtest/gtest.h>
+
+#include "engine/engine_rig.h"
+#include "engine/live_answer.h"
+
+namespace mimo::testing {
+namespace {
+
+TEST(BackendChoice, AnswersAreThoseOfTheSampler) {
+  static const SharedPrompts prompts;
+  for (const bool on_backend : {false, true}) {
+    EngineRig rig({.choose_on_backend = on_backend});
+    prompts.run(rig, 5);
+    rig.expect_balance();
+  }
+}
+
+// Requests that need logits and those that do not share steps.
+TEST(BackendChoice, MixedStepsGiveEveryoneTheirOwn) {
+  std::vector<EngineRequest> requests;
+  for (unsigned i = 0; i < 12; ++i) {
+    EngineRequest request = greedy(random_prompt(10 + 13 * i, i), 24);
+    if (i % 3 == 1) {
+      request.params.temperature = 0.8;
+      request.params.seed = i;
+    }
+    if (i % 4 == 2) request.params.repetition_penalty = 1.3;
+    if (i % 4 == 3) request.params.logprobs = 2;
+    requests.push_back(std::move(request));
+  }
+  std::vector<std::vector<std::int32_t>> expected;
+  for (const bool on_backend : {false, true}) {
+    EngineRig rig({.prefix_cache = false, .choose_on_backend = on_backend});
+    std::vector<Outcome*> outcomes;
+    for (const EngineRequest& request : requests) outcomes.push_back(&rig.add(request));
+    rig.finish();
+    std::vector<std::vector<std::int32_t>> ids;
+    for (const Outcome* outcome : outcomes) ids.push_back(outcome->ids);
+    if (!on_backend) expected = ids;
+    EXPECT_EQ(ids, expected);
+  }
+}
+
+TEST(BackendChoice, OnlyPlainGreedyRequestsGoWithoutLogits) {
+  const auto needs = [](auto&& change) {
+    EngineRequest request = greedy({1, 2, 3}, 5);
+    change(request.params);
+    return LiveAnswer({.request = &request, .max_tokens = 5}).needs_logits();
+  };
+  EXPECT_FALSE(needs([](SamplingParams&) {}));
+  EXPECT_FALSE(needs([](SamplingParams& p) { p.stop_token_ids = {7}; }));
+  EXPECT_FALSE(needs([](SamplingParams& p) { p.top_k = 5; }));
+  EXPECT_TRUE(needs([](SamplingParams& p) { p.temperature = 0.5; }));
+  EXPECT_TRUE(needs([](SamplingParams& p) { p.repetition_penalty = 1.1; }));
+  EXPECT_TRUE(needs([](SamplingParams& p) { p.presence_penalty = 0.1; }));
+  EXPECT_TRUE(needs([](SamplingParams& p) { p.logit_bias = {{3, 1.0}}; }));
+  EXPECT_TRUE(needs([](SamplingParams& p) { p.min_tokens = 2; }));
+  EXPECT_TRUE(needs([](SamplingParams& p) { p.logprobs = 0; }));
+}
+
+TEST(BackendChoice, DraftsAreVerifiedAndBadLogitsEndTheRequest) {
+  const EngineRequest request = greedy({1, 2, 3}, 50);
+  LiveAnswer answer({.request = &request, .max_tokens = 50, .allowed_vocab = 100});
+  const std::vector<std::int32_t> drafts = {11, 12, 13};
+  const BlockResult block = answer.commit(drafts, 2, std::vector<std::int32_t>{11, 12, 99, 5});
+  EXPECT_EQ(block.accepted, 2);
+  EXPECT_EQ(block.emitted, 3);
+  EXPECT_FALSE(block.ended);
+  const AnswerStep step = answer.take_step();
+  ASSERT_EQ(step.tokens.size(), 3u);
+  EXPECT_EQ(step.tokens[2].id, 99);
+
+  const BlockResult bad = answer.commit(std::vector<std::int32_t>{8, 9}, 5, std::vector<std::int32_t>{8, -1, 3});
+  EXPECT_TRUE(bad.ended);
+  const AnswerStep last = answer.take_step();
+  ASSERT_EQ(last.tokens.size(), 1u);
+  ASSERT_TRUE(last.error);
+  EXPECT_NE(last.error->message.find("position 7"), std::string::npos) << last.error->message;
+}
+
+}  // namespace
+}  // namespace mimo::testing
