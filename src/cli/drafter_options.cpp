@@ -6,6 +6,7 @@
 
 #include "model/dflash.h"
 #include "model/mtp.h"
+#include "ops/attention_select.h"
 
 namespace mimo {
 namespace {
@@ -33,6 +34,9 @@ std::vector<std::string> given_for_dflash(const DrafterOptions& options) {
   add("draft-model-path", options.directory);
   add("dflash-final-tap", options.final_tap);
   add("dflash-window", options.window);
+  if (options.attention != "auto" && options.attention != "cpu") {
+    names.push_back(fmt::format("{} {}", kDraftAttentionFlag, options.attention));
+  }
   return names;
 }
 
@@ -96,6 +100,11 @@ void add_drafter_options(CLI::App& command, DrafterOptions& options) {
       .add_option("--speculative-dflash-window", options.window,
                   "The drafter's window ends before each row (row, default) or the block (anchor)")
       ->check(CLI::IsMember({"row", "anchor"}));
+  command
+      .add_option(kDraftAttentionFlag, options.attention,
+                  "Attention kernel of the DFlash drafter's blocks; as --attention-backend")
+      ->check(CLI::IsMember(attention_backend_names()))
+      ->capture_default_str();
   command.add_option("--speculative-batch-widths", options.batch_widths,
                      "Drafts by number of decoding requests, such as 1:7,4:5,16:3,32:0");
   command

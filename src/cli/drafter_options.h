@@ -17,11 +17,14 @@ class App;
 
 namespace mimo {
 
+inline constexpr const char* kDraftAttentionFlag = "--speculative-draft-attention-backend";
+
 struct DrafterOptions {
   std::string algorithm = "AUTO";
   std::optional<std::string> directory;       // of a DFlash drafter; none: dflash/ of the checkpoint
   std::optional<std::string> final_tap;       // pre_norm, post_norm
   std::optional<std::string> window;          // row, anchor
+  std::string attention = "auto";             // kernel of its blocks
   std::optional<std::string> batch_widths;    // as given, for messages
   std::optional<std::string> adaptive_width;  // on, off; none: on unless a width is given
   std::optional<int> num_draft_tokens;

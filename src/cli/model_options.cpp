@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/model_size.h"
 #include "cli/validators.h"
@@ -47,7 +49,12 @@ bool is_exact(const ModelOptions& options, bool small) {
   return options.activations == "exact" || (options.activations == "auto" && small && !is_cuda(options));
 }
 
-Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool small) {
+Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool small,
+                                          std::vector<AttentionQuery> attention_calls) {
+  const AttentionChoices attention = attention_choices(options.attention, options.drafter.attention);
+  if (!is_cuda(options)) {
+    if (const Status ok = check_attention_on_cpu(attention); !ok) return forward_error(ok);
+  }
   if (options.backend == "reference") {
     if (options.device.starts_with("cuda")) {
       return fail(ErrorCode::kInvalidArgument, "--device {}: --backend reference runs on the CPU",
@@ -59,6 +66,8 @@ Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool smal
     CudaOptions cuda;
     if (options.device.starts_with("cuda:")) cuda.device = std::atoi(options.device.c_str() + 5);
     cuda.exact = options.activations == "exact";
+    cuda.attention = attention;
+    cuda.attention_calls = std::move(attention_calls);
     return make_cuda_ops(cuda);
   }
   CpuOptions cpu;
@@ -73,6 +82,19 @@ KvDType choose_kv(const ModelOptions& options, bool small) {
   const bool exact = options.backend == "reference" || (small && !is_cuda(options));
   if (options.kv_dtype == "auto" && exact) return KvDType::kF32;
   return KvDType::kBF16;
+}
+
+// The attention calls of the target and of its drafter, as far as their configs tell.
+Result<std::vector<AttentionQuery>> known_attention_calls(const ModelOptions& options,
+                                                          const LoadedModel& loaded,
+                                                          const DrafterChoice& choice) {
+  const ModelConfig& config = loaded.source->config();
+  if (choice.kind != DrafterKind::kDFlash) {
+    return attention_calls(config, nullptr, options.page_size, loaded.kv_dtype);
+  }
+  const Result<DFlashConfig> drafter = load_dflash_config(choice.directory, config);
+  if (!drafter) return forward_error(drafter);
+  return attention_calls(config, &*drafter, options.page_size, loaded.kv_dtype);
 }
 
 }  // namespace
@@ -124,6 +146,7 @@ void add_model_options(CLI::App& command, ModelOptions& options, ModelUse use) {
                   "up to 16 MB")
       ->check(CLI::IsMember({"auto", "fast", "exact"}))
       ->capture_default_str();
+  add_attention_options(command, options.attention);
   command.add_option("--page-size", options.page_size, "Tokens of a KV page")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -158,7 +181,9 @@ Result<LoadedModel> load_model(ModelOptions& options) {
   // Without the MTP heads: who drafts must not change the target's numbers.
   const bool small = model_size(loaded.source->config(), 0).total_bytes <= kExactByDefault;
   loaded.kv_dtype = choose_kv(options, small);
-  Result<std::unique_ptr<Ops>> ops = make_backend(options, small);
+  Result<std::vector<AttentionQuery>> calls = known_attention_calls(options, loaded, *choice);
+  if (!calls) return forward_error(calls);
+  Result<std::unique_ptr<Ops>> ops = make_backend(options, small, std::move(*calls));
   if (!ops) return forward_error(ops);
   loaded.ops = std::move(*ops);
   TargetModel::LoadOptions load;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "checkpoint/weight_source.h"
+#include "cli/attention_options.h"
 #include "cli/drafter_options.h"
 #include "core/result.h"
 #include "engine/generator.h"
@@ -35,6 +36,7 @@ struct ModelOptions {
   std::string activations = "auto";
   int page_size = 64;
   bool requantize_bf16 = false;
+  AttentionOptions attention;
   DrafterOptions drafter;
 
   // Set by the command, not by flags.

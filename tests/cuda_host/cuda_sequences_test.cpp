@@ -39,7 +39,8 @@ TEST_F(CudaSequencesTest, ArraysSayWhereRowsStand) {
   EXPECT_EQ(view.rows[0], 2);
   EXPECT_EQ(view.position[0], 40);
   EXPECT_EQ(view.first_key[0], 20);
-  EXPECT_EQ(std::vector<std::int32_t>(view.row_sequence, view.row_sequence + 3), (std::vector<std::int32_t>{0, 0, 1}));
+  EXPECT_EQ(std::vector<std::int32_t>(view.row_sequence, view.row_sequence + 3),
+            (std::vector<std::int32_t>{0, 0, 1}));
   EXPECT_EQ(std::vector<std::int32_t>(view.pages, view.pages + 3), first);
   EXPECT_EQ(view.pages[view.page_stride], 5);
   // Behind a table there is no page.

@@ -30,6 +30,15 @@ def test_help_of_a_command(mimo, command):
     assert "--help" in run.out
 
 
+@pytest.mark.parametrize("command", [["serve"], ["generate"], ["eval"], ["bench", "model"]], ids=" ".join)
+def test_help_names_the_attention_kernels(mimo, command):
+    run = mimo(*command, "--help")
+    phases = ["", "prefill-", "decode-"] + ["speculative-draft-"] * (command[0] != "bench")
+    for phase in phases:
+        assert f"--{phase}attention-backend" in run.out
+    assert "blackwell_rtx" in run.out
+
+
 @pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["--frobnicate"], ["bench"], ["bench", "frobnicate"],
                                        ["inspect"], ["plan", "DIR"]], ids=" ".join)
 def test_incomplete_or_unknown_command(mimo, arguments):

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from conftest import TINY
+from conftest import GOLDEN, TINY
 
 GREEDY = ("--temperature", "0", "--ignore-eos", "--json")
 
@@ -222,7 +222,9 @@ def test_longer_than_the_context(mimo, write_json):
     ("--repetition-penalty", "nan"), ("--presence-penalty", "3"), ("--frequency-penalty", "-3"),
     ("--stop-token-ids", "1024"), ("--stop-token-ids", "-1"), ("--logprobs", "21"), ("--logprobs", "-1"),
     ("--logit-bias", "5"), ("--logit-bias", "1024:1"), ("--logit-bias", "5:nan"), ("--stop", ""),
-    ("--chunked-prefill-size", "0"), ("--min-tokens", "-1"),
+    ("--chunked-prefill-size", "0"), ("--min-tokens", "-1"), ("--attention-backend", "flashinfer"),
+    ("--prefill-attention-backend", ""), ("--decode-attention-backend", "Hopper"),
+    ("--speculative-draft-attention-backend", "fa3"),
 ])
 def test_bad_value(mimo, flag, value):
     # With a limit, so that a value that is wrongly taken does not run for long.
@@ -230,6 +232,41 @@ def test_bad_value(mimo, flag, value):
     line = refuse(mimo, TINY, "--prompt", "x", flag, value, *limit)
     name = flag.removeprefix("--")
     assert name in line or name.replace("-", "_") in line, line
+
+
+# --- attention kernels: a CPU has its own and no other ---
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("name", ["auto", "cpu"])
+def test_attention_backend_of_a_cpu(mimo, backend, name):
+    flags = [flag for start in ("", "prefill-", "decode-", "speculative-draft-") for flag in
+             (f"--{start}attention-backend", name)]
+    run = mimo("generate", TINY, "--device", "cpu", "--backend", backend, "--prompt", "x", "--max-tokens", 1, *flags)
+    assert run.status == 0, run.err
+
+
+@pytest.mark.parametrize("flag, name, phase", [
+    ("--attention-backend", "hopper", "prefill"), ("--attention-backend", "blackwell", "prefill"),
+    ("--prefill-attention-backend", "portable", "prefill"), ("--decode-attention-backend", "hopper", "decode"),
+    ("--decode-attention-backend", "blackwell_rtx", "decode"),
+])
+def test_attention_backend_of_another_device(mimo, flag, name, phase):
+    refuse(mimo, TINY, "--device", "cpu", "--prompt", "x", flag, name, named=[f"{flag} {name}", "this is the CPU", phase])
+
+
+def test_attention_backend_of_a_phase_goes_before_that_of_both(mimo):
+    flags = ["--device", "cpu", "--prompt", "x", "--attention-backend", "hopper", "--prefill-attention-backend", "cpu"]
+    refuse(mimo, TINY, *flags, named=["--attention-backend hopper", "decode"])
+    run = mimo("generate", TINY, *flags, "--decode-attention-backend", "auto", "--max-tokens", 1)
+    assert run.status == 0, run.err
+
+
+def test_attention_backend_of_the_drafter(mimo, write_json):
+    flag = ["--speculative-draft-attention-backend", "hopper"]
+    refuse(mimo, TINY, "--device", "cpu", "--prompt", "x", *flag, named=[*flag, "no effect", "ships no dflash/"])
+    with_drafter = [GOLDEN / "v26_tiny", "--device", "cpu", "--token-ids", write_json([1, 2])]
+    refuse(mimo, *with_drafter, *flag, named=[" ".join(flag), "this is the CPU", "draft"])
+    refuse(mimo, *with_drafter, "--speculative-algorithm", "NONE", *flag, named=[*flag, "no effect"])
 
 
 def test_unknown_flag(mimo):

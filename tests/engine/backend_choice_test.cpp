@@ -72,7 +72,8 @@ TEST(BackendChoice, DraftsAreVerifiedAndBadLogitsEndTheRequest) {
   ASSERT_EQ(step.tokens.size(), 3u);
   EXPECT_EQ(step.tokens[2].id, 99);
 
-  const BlockResult bad = answer.commit(std::vector<std::int32_t>{8, 9}, 5, std::vector<std::int32_t>{8, -1, 3});
+  const BlockResult bad =
+      answer.commit(std::vector<std::int32_t>{8, 9}, 5, std::vector<std::int32_t>{8, -1, 3});
   EXPECT_TRUE(bad.ended);
   const AnswerStep last = answer.take_step();
   ASSERT_EQ(last.tokens.size(), 1u);

@@ -1,31 +1,112 @@
 #include "ops/cuda/cuda_attention.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 
+#include "core/check.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/attention_decode.h"
 #include "ops/cuda/kernels/attention_plain.h"
 #include "ops/cuda/kernels/attention_prefill.h"
 
 namespace mimo::cuda {
+namespace {
 
-std::vector<std::string> CudaAttention::describe() const {
-  if (!fast_) return {"attention: plain fp32 arithmetic, any shape"};
-  return {
-      "attention up to 16 rows a sequence: split-KV on tensor cores (Hopper), one launch",
-      "attention of longer chunks: wgmma with TMA (Hopper); heads other than 192/128: plain fp32 arithmetic"};
+static_assert(kAttentionDecodeRows == kDecodeMaxRows);
+
+bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
+
+// A known call on this device.
+AttentionQuery on_device(AttentionQuery call, const AttentionDevice& device, bool exact) {
+  call.device = device;
+  call.fp32_activations = exact;
+  return call;
+}
+
+}  // namespace
+
+Status CudaAttention::check(const DeviceInfo& device, const CudaOptions& options) {
+  const AttentionDevice family = attention_device(device.major, device.minor);
+  for (const AttentionPhase phase :
+       {AttentionPhase::kPrefill, AttentionPhase::kDecode, AttentionPhase::kDraft}) {
+    const Status ok = check_attention_choice(family, phase, options.attention.of(phase), options.exact);
+    if (!ok) return ok;
+  }
+  for (const AttentionQuery& call : options.attention_calls) {
+    const Result<AttentionSelection> selection =
+        select_attention(on_device(call, family, options.exact), options.attention.of(call.phase));
+    if (!selection) return forward_error(selection);
+  }
+  return {};
+}
+
+CudaAttention::CudaAttention(Device& device, const CudaOptions& options)
+    : device_(device),
+      family_(attention_device(device.info().major, device.info().minor)),
+      choices_(options.attention) {
+  for (const AttentionQuery& call : options.attention_calls) {
+    const std::size_t known = decisions_.size();
+    const Decision& decision = decide(on_device(call, family_, options.exact));
+    if (decisions_.size() > known) lines_.push_back(decision.text);
+  }
+  if (lines_.empty()) {
+    lines_.push_back(fmt::format("attention: chosen at the first call, for sm_{} ({})", family_.sm,
+                                 device_family_name(family_.family)));
+  }
+}
+
+CudaAttention::Kernel CudaAttention::kernel_of(const AttentionEntry& entry) {
+  if (entry.name == "portable") return Kernel::kPlain;
+  MIMO_CHECK(entry.name == "hopper", "attention kernel {} is not wired", entry.name);
+  return entry.has(AttentionPhase::kDecode) ? Kernel::kHopperDecode : Kernel::kHopperPrefill;
+}
+
+AttentionQuery CudaAttention::query_of(const AttentionArgs& args) const {
+  AttentionQuery query;
+  query.device = family_;
+  query.mask = args.mask == Mask::kCausal ? MaskKind::kCausal : MaskKind::kBidirectional;
+  query.phase = attention_phase(query.mask, args.sequences.max_rows);
+  query.qk_dim = args.kv.qk_dim;
+  query.v_dim = args.kv.v_dim;
+  query.group = args.q_heads / args.kv.kv_heads;
+  query.page_size = args.kv.page_size;
+  query.rows = attention_rows(query.phase, args.sequences.max_rows);
+  query.kv = args.kv.fp8 ? KvDType::kFp8 : KvDType::kBF16;
+  query.fp32_activations = args.type == ActType::kF32;
+  query.aligned = args.q_stride % 8 == 0 && aligned(args.q) && aligned(args.out);
+  return query;
+}
+
+const CudaAttention::Decision& CudaAttention::decide(const AttentionQuery& query) {
+  const auto same = [&](const Decision& decision) { return decision.query == query; };
+  const auto known = std::find_if(decisions_.begin(), decisions_.end(), same);
+  if (known != decisions_.end()) return *known;
+  const Result<AttentionSelection> selection = select_attention(query, choices_.of(query.phase));
+  if (!selection) throw std::runtime_error(selection.error().message);
+  Decision decision{query, kernel_of(*selection->entry), describe_attention(query, *selection)};
+  if (selection->slow) fmt::print(stderr, "slow {}\n", decision.text);
+  return decisions_.emplace_back(std::move(decision));
 }
 
 void CudaAttention::run(const AttentionArgs& args) {
   if (args.sequences.total_rows == 0) return;
-  if (fast_ && args.sequences.max_rows <= kDecodeMaxRows && attention_decode_supports(args)) {
-    attention_decode(args, decode_workspace(args), device_.stream(), Overlap::kLaunch);
-  } else if (fast_ && attention_prefill_supports(args)) {
-    void* plan = prefill_plan(args);
-    attention_prefill_plan(args, plan, device_.stream());
-    attention_prefill(args, plan, device_.stream());
-  } else {
-    attention_plain(args, device_.stream());
+  switch (decide(query_of(args)).kernel) {
+    case Kernel::kHopperDecode:
+      attention_decode(args, decode_workspace(args), device_.stream(), Overlap::kLaunch);
+      break;
+    case Kernel::kHopperPrefill: {
+      // More sequences than a step of any sensible size has.
+      if (!attention_prefill_supports(args)) return attention_plain(args, device_.stream());
+      void* plan = prefill_plan(args);
+      attention_prefill_plan(args, plan, device_.stream());
+      attention_prefill(args, plan, device_.stream());
+      break;
+    }
+    case Kernel::kPlain:
+      attention_plain(args, device_.stream());
+      break;
   }
 }
 

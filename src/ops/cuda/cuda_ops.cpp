@@ -49,7 +49,7 @@ class CudaOps final : public Ops {
         graphs_(*device_),
         act_(options.exact ? ActType::kF32 : ActType::kBF16),
         fast_(!options.exact && device_->info().major == 9),
-        attention_(*device_, fast_),
+        attention_(*device_, options),
         linear_(*this, *device_, act_, fast_),
         experts_(*this, *device_, act_, fast_) {}
 
@@ -283,6 +283,7 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(const CudaOptions& options) {
                 "--device cuda:{}: {} has compute capability {}.{}, expected 8.0 or later", options.device,
                 info.name, info.major, info.minor);
   }
+  if (const Status ok = cuda::CudaAttention::check(info, options); !ok) return forward_error(ok);
   return std::make_unique<cuda::CudaOps>(std::move(*device), options);
 }
 

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "core/result.h"
+#include "ops/attention_select.h"
 #include "ops/ops.h"
 
 namespace mimo {
@@ -18,10 +20,14 @@ namespace mimo {
 struct CudaOptions {
   int device = 0;
   bool exact = false;  // fp32 activations
+  AttentionChoices attention;
+  // Calls that the model will make, as far as they are known (device and activations are filled in): their kernels are
+  // chosen at once, so that what does not run is refused before weights are loaded.
+  std::vector<AttentionQuery> attention_calls;
 };
 
-// Fails where there is no such device, no driver, or a GPU that this binary has no kernels for; and in a binary that
-// was built without CUDA.
+// Fails where there is no such device, no driver, or a GPU that this binary has no kernels for; where an attention
+// kernel that was asked for does not run; and in a binary that was built without CUDA.
 Result<std::unique_ptr<Ops>> make_cuda_ops(const CudaOptions& options);
 
 // GPUs that this binary could try; 0 also without a driver.
