@@ -313,7 +313,9 @@ std::size_t TargetModel::weight_bytes() const {
   return total;
 }
 
-std::size_t TargetModel::bytes_per_token() const { return static_cast<std::size_t>(bytes_per_step(1) + 0.5); }
+std::size_t TargetModel::bytes_per_token() const {
+  return static_cast<std::size_t>(std::llround(bytes_per_step(1)));
+}
 
 double TargetModel::bytes_per_step(int rows) const {
   auto total = static_cast<double>(lm_head_->bytes());

@@ -8,6 +8,14 @@
 namespace mimo::testing {
 namespace {
 
+LiveAnswer answer_of(const EngineRequest& request) {
+  LiveAnswer::Setup setup;
+  setup.request = &request;
+  setup.max_tokens = *request.params.max_tokens;
+  setup.allowed_vocab = 100;
+  return LiveAnswer(setup);
+}
+
 TEST(BackendChoice, AnswersAreThoseOfTheSampler) {
   static const SharedPrompts prompts;
   for (const bool on_backend : {false, true}) {
@@ -47,7 +55,7 @@ TEST(BackendChoice, OnlyPlainGreedyRequestsGoWithoutLogits) {
   const auto needs = [](auto&& change) {
     EngineRequest request = greedy({1, 2, 3}, 5);
     change(request.params);
-    return LiveAnswer({.request = &request, .max_tokens = 5}).needs_logits();
+    return answer_of(request).needs_logits();
   };
   EXPECT_FALSE(needs([](SamplingParams&) {}));
   EXPECT_FALSE(needs([](SamplingParams& p) { p.stop_token_ids = {7}; }));
@@ -62,7 +70,7 @@ TEST(BackendChoice, OnlyPlainGreedyRequestsGoWithoutLogits) {
 
 TEST(BackendChoice, DraftsAreVerifiedAndBadLogitsEndTheRequest) {
   const EngineRequest request = greedy({1, 2, 3}, 50);
-  LiveAnswer answer({.request = &request, .max_tokens = 50, .allowed_vocab = 100});
+  LiveAnswer answer = answer_of(request);
   const std::vector<std::int32_t> drafts = {11, 12, 13};
   const BlockResult block = answer.commit(drafts, 2, std::vector<std::int32_t>{11, 12, 99, 5});
   EXPECT_EQ(block.accepted, 2);
