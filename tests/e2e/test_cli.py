@@ -30,7 +30,7 @@ def test_help_of_a_command(mimo, command):
     assert "--help" in run.out
 
 
-@pytest.mark.parametrize("command", [["serve"], ["generate"], ["eval"], ["bench", "model"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["serve"], ["generate"], ["eval", "gsm8k"], ["bench", "model"]], ids=" ".join)
 def test_help_names_the_attention_kernels(mimo, command):
     run = mimo(*command, "--help")
     phases = ["", "prefill-", "decode-"] + ["speculative-draft-"] * (command[0] != "bench")
