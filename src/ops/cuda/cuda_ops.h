@@ -20,10 +20,10 @@ namespace mimo {
 struct CudaOptions {
   int device = 0;
   bool exact = false;  // fp32 activations
-  AttentionChoices attention;
+  AttentionChoices attention = {};
   // Calls that the model will make, as far as they are known (device and activations are filled in): their kernels are
   // chosen at once, so that what does not run is refused before weights are loaded.
-  std::vector<AttentionQuery> attention_calls;
+  std::vector<AttentionQuery> attention_calls = {};
 };
 
 // Fails where there is no such device, no driver, or a GPU that this binary has no kernels for; where an attention
