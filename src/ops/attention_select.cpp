@@ -24,7 +24,6 @@ constexpr unsigned kGpuKv = bits(KvDType::kBF16, KvDType::kFp8);
 // Heads of the models: the target's and a DFlash drafter's.
 constexpr std::array<HeadDims, 2> kModelDims = {{{192, 128}, {128, 128}}};
 
-constexpr std::array<HeadDims, 1> kTargetDims = {{{192, 128}}};
 constexpr std::array<int, 4> kPrefillGroups = {8, 16, 32, 64};
 
 constexpr AttentionEntry kEntries[] = {
@@ -44,13 +43,12 @@ constexpr AttentionEntry kEntries[] = {
     {.name = "hopper",
      .phases = bits(AttentionPhase::kPrefill),
      .families = bits(DeviceFamily::kHopper),
-     .built = true,
+     .built = kHopperPrefillBuilt,
      .own = true,
-     .dims = kTargetDims,
+     .dims = std::span(kModelDims).first(1),
      .groups = kPrefillGroups,
-     .max_page = 256,
-     .kv = kGpuKv,
-     .bidirectional = true},
+     .max_sequences = kAttentionSequences,
+     .kv = kGpuKv},
     {.name = "blackwell",
      .phases = kEveryPhase,
      .families = bits(DeviceFamily::kBlackwell),
@@ -147,8 +145,12 @@ std::string shape_fault(const AttentionEntry& entry, const AttentionQuery& query
   if (entry.max_group > 0 && query.group > entry.max_group) {
     return fmt::format("takes up to {} query heads a KV head, not {}", entry.max_group, query.group);
   }
-  if (!entry.groups.empty() && std::ranges::find(entry.groups, query.group) == entry.groups.end()) {
+  if (!entry.groups.empty() &&
+      std::find(entry.groups.begin(), entry.groups.end(), query.group) == entry.groups.end()) {
     return fmt::format("takes {} query heads a KV head, not {}", fmt::join(entry.groups, ", "), query.group);
+  }
+  if (entry.max_sequences > 0 && query.sequences > entry.max_sequences) {
+    return fmt::format("takes up to {} sequences, not {}", entry.max_sequences, query.sequences);
   }
   if (entry.max_page > 0 && query.page_size > entry.max_page) {
     return fmt::format("takes pages of up to {} tokens, not {}", entry.max_page, query.page_size);

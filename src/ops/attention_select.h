@@ -12,8 +12,14 @@
 
 namespace mimo {
 
+// Whether this source has the kernel of Hopper for prompts.
+inline constexpr bool kHopperPrefillBuilt = true;
+
 // Rows of one sequence in a call up to which it counts as decoding: a token, or a token and its drafts.
 inline constexpr int kAttentionDecodeRows = 16;
+
+// Sequences of a call that every kernel takes: calls with fewer are one query.
+inline constexpr int kAttentionSequences = 1024;
 
 enum class DeviceFamily : std::uint8_t { kCpu, kAmpereAda, kHopper, kBlackwell, kBlackwellRtx, kOtherGpu };
 const char* device_family_name(DeviceFamily family);
@@ -43,7 +49,8 @@ struct AttentionQuery {
   int v_dim = 0;
   int group = 1;  // query heads of a KV head
   int page_size = 0;
-  int rows = 1;  // of one sequence, at most
+  int rows = 1;                         // of one sequence, at most
+  int sequences = kAttentionSequences;  // at most
   KvDType kv = KvDType::kBF16;
   bool fp32_activations = false;
   MaskKind mask = MaskKind::kCausal;
@@ -72,7 +79,8 @@ struct AttentionEntry {
   int any_dims = 0;                  // where `dims` is empty: any up to this; 0: no limit
   int max_rows = 0;                  // 0: any number
   int max_group = 0;                 // 0: any
-  std::span<const int> groups = {};  // empty: any up to max_group
+  std::span<const int> groups = {};  // if not empty, the only ones
+  int max_sequences = 0;             // 0: any number
   int max_page = 0;                  // 0: any
   unsigned kv = 0;                   // of KvDType
   bool fp32_activations = false;

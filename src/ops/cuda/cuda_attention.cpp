@@ -60,7 +60,7 @@ CudaAttention::CudaAttention(Device& device, const CudaOptions& options)
 CudaAttention::Kernel CudaAttention::kernel_of(const AttentionEntry& entry) {
   if (entry.name == "portable") return Kernel::kPlain;
   MIMO_CHECK(entry.name == "hopper", "attention kernel {} is not wired", entry.name);
-  return entry.has(AttentionPhase::kDecode) ? Kernel::kHopperDecode : Kernel::kHopperPrefill;
+  return entry.has(AttentionPhase::kPrefill) ? Kernel::kHopperPrefill : Kernel::kHopperDecode;
 }
 
 AttentionQuery CudaAttention::query_of(const AttentionArgs& args) const {
@@ -73,6 +73,7 @@ AttentionQuery CudaAttention::query_of(const AttentionArgs& args) const {
   query.group = args.q_heads / args.kv.kv_heads;
   query.page_size = args.kv.page_size;
   query.rows = attention_rows(query.phase, args.sequences.max_rows);
+  query.sequences = std::max(args.sequences.sequences, kAttentionSequences);
   query.kv = args.kv.fp8 ? KvDType::kFp8 : KvDType::kBF16;
   query.fp32_activations = args.type == ActType::kF32;
   query.aligned = args.q_stride % 8 == 0 && aligned(args.q) && aligned(args.out);
@@ -97,8 +98,6 @@ void CudaAttention::run(const AttentionArgs& args) {
       attention_decode(args, decode_workspace(args), device_.stream(), Overlap::kLaunch);
       break;
     case Kernel::kHopperPrefill: {
-      // More sequences than a step of any sensible size has.
-      if (!attention_prefill_supports(args)) return attention_plain(args, device_.stream());
       void* plan = prefill_plan(args);
       attention_prefill_plan(args, plan, device_.stream());
       attention_prefill(args, plan, device_.stream());
