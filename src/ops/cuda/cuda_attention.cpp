@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include "core/check.h"
-#include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/attention_decode.h"
 #include "ops/cuda/kernels/attention_plain.h"
 #include "ops/cuda/kernels/attention_prefill.h"
@@ -95,10 +94,11 @@ void CudaAttention::run(const AttentionArgs& args) {
   if (args.sequences.total_rows == 0) return;
   switch (decide(query_of(args)).kernel) {
     case Kernel::kHopperDecode:
-      attention_decode(args, decode_workspace(args), device_.stream(), Overlap::kLaunch);
+      attention_decode(args, device_.grow(workspace_, attention_decode_workspace(args), kDecodeBarrierBytes),
+                       device_.stream(), Overlap::kLaunch);
       break;
     case Kernel::kHopperPrefill: {
-      void* plan = prefill_plan(args);
+      void* plan = device_.grow(plan_, attention_prefill_workspace(args), 0);
       attention_prefill_plan(args, plan, device_.stream());
       attention_prefill(args, plan, device_.stream());
       break;
@@ -107,29 +107,6 @@ void CudaAttention::run(const AttentionArgs& args) {
       attention_plain(args, device_.stream());
       break;
   }
-}
-
-void* CudaAttention::decode_workspace(const AttentionArgs& args) {
-  const std::size_t bytes = attention_decode_workspace(args);
-  if (!workspace_ || workspace_->bytes() < bytes) {
-    workspace_.reset();
-    Result<std::unique_ptr<Buffer>> made = device_.allocate(bytes);
-    if (!made) throw std::runtime_error(made.error().message);
-    workspace_ = std::move(*made);
-    MIMO_CUDA(cudaMemsetAsync(workspace_->data(), 0, kDecodeBarrierBytes, device_.stream()));
-  }
-  return workspace_->data();
-}
-
-void* CudaAttention::prefill_plan(const AttentionArgs& args) {
-  const std::size_t bytes = attention_prefill_workspace(args);
-  if (!plan_ || plan_->bytes() < bytes) {
-    plan_.reset();
-    Result<std::unique_ptr<Buffer>> made = device_.allocate(bytes);
-    if (!made) throw std::runtime_error(made.error().message);
-    plan_ = std::move(*made);
-  }
-  return plan_->data();
 }
 
 }  // namespace mimo::cuda

@@ -37,8 +37,6 @@ class CudaAttention {
   AttentionQuery query_of(const AttentionArgs& args) const;
   // What was decided for this query, now or before. A new decision for a slow kernel is said on stderr.
   const Decision& decide(const AttentionQuery& query);
-  void* decode_workspace(const AttentionArgs& args);
-  void* prefill_plan(const AttentionArgs& args);
 
   Device& device_;
   AttentionDevice family_;

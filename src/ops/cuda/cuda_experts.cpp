@@ -1,7 +1,6 @@
 #include "ops/cuda/cuda_experts.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "core/check.h"
 #include "ops/cuda/cuda_check.h"
@@ -68,14 +67,7 @@ void CudaExperts::route(const void* x, int rows, int hidden, const void* router,
   args.ids = ids;
   args.weights = weights;
   const std::size_t bytes = route_workspace(rows, hidden, spec.experts);
-  if (!route_workspace_ || route_workspace_->bytes() < bytes) {
-    route_workspace_.reset();
-    Result<std::unique_ptr<Buffer>> made = device_.allocate(bytes);
-    if (!made) throw std::runtime_error(made.error().message);
-    route_workspace_ = std::move(*made);
-    MIMO_CUDA(cudaMemsetAsync(route_workspace_->data(), 0, bytes, device_.stream()));
-  }
-  args.workspace = route_workspace_->data();
+  args.workspace = device_.grow(route_workspace_, bytes, bytes);
   if (rows * spec.top_k <= kRoutePlanPairs) {
     args.plan = plan_room(rows, spec.top_k, spec.experts, kExpertsGroupRows);
     args.group_rows = kExpertsGroupRows;

@@ -1,9 +1,5 @@
 #include "ops/cuda/cuda_linear.h"
 
-#include <algorithm>
-#include <stdexcept>
-
-#include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/elementwise.h"
 #include "ops/cuda/kernels/linear_large.h"
 #include "ops/cuda/kernels/linear_plain.h"
@@ -111,17 +107,9 @@ void CudaLinear::quantise(const void* x, int rows, int cols) {
 }
 
 void* CudaLinear::workspace(const LinearWeight& weight) {
-  const std::size_t bytes = linear_small_workspace(weight, false);
   turn_ = 1 - turn_;
-  std::unique_ptr<Buffer>& memory = workspaces_[turn_];
-  if (!memory || memory->bytes() < bytes) {
-    memory.reset();
-    Result<std::unique_ptr<Buffer>> made = device_.allocate(bytes);
-    if (!made) throw std::runtime_error(made.error().message);
-    memory = std::move(*made);
-    MIMO_CUDA(cudaMemsetAsync(memory->data(), 0, linear_small_counter_bytes(), device_.stream()));
-  }
-  return memory->data();
+  return device_.grow(workspaces_[turn_], linear_small_workspace(weight, false),
+                      linear_small_counter_bytes());
 }
 
 }  // namespace mimo::cuda

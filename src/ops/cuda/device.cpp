@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "ops/cuda/cuda_check.h"
@@ -89,6 +90,16 @@ Result<std::unique_ptr<Buffer>> Device::allocate(std::size_t bytes) {
                 static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9,
                 static_cast<double>(total) / 1e9, info_.name);
   }
+}
+
+void* Device::grow(std::unique_ptr<Buffer>& memory, std::size_t bytes, std::size_t zeroed) {
+  if (memory && memory->bytes() >= bytes) return memory->data();
+  memory.reset();
+  Result<std::unique_ptr<Buffer>> made = allocate(bytes);
+  if (!made) throw std::runtime_error(made.error().message);
+  memory = std::move(*made);
+  if (zeroed > 0) MIMO_CUDA(cudaMemsetAsync(memory->data(), 0, zeroed, stream_));
+  return memory->data();
 }
 
 // Room for `bytes` (at most kStagingBytes) that the device has read before it is handed out again.

@@ -67,6 +67,9 @@ class Device {
   cudaStream_t stream() const { return stream_; }
 
   Result<std::unique_ptr<Buffer>> allocate(std::size_t bytes);
+  // The address of a workspace of at least `bytes`, made anew where `memory` is smaller; the first `zeroed` bytes of a
+  // new one are 0. Throws where there is no memory: the step fails, and the engine goes on.
+  void* grow(std::unique_ptr<Buffer>& memory, std::size_t bytes, std::size_t zeroed);
   // The caller's memory may change at once: it is copied to pinned memory, from where the device takes it.
   void upload(void* to, const void* from, std::size_t bytes);
   // Rows of `bytes`, `stride` apart, that follow each other in device memory.
