@@ -1,5 +1,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/linear_plain.h"
@@ -13,9 +14,10 @@ constexpr int kTileM = 32;  // activation rows
 constexpr int kTileK = 32;
 
 __device__ float2 e4m3_pair(std::uint32_t two_bytes) {
-  std::uint32_t halves;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(two_bytes)));
-  return __half22float2(*reinterpret_cast<const __half2*>(&halves));
+  // One instruction from sm_89 on, arithmetic before.
+  const __half2_raw halves =
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two_bytes), __NV_E4M3);
+  return __half22float2(__half2(halves));
 }
 
 __device__ float2 bf16_pair(std::uint32_t two) {
