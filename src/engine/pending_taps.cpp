@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/ring_runs.h"
 
 namespace mimo {
 
@@ -16,15 +17,6 @@ BackendArray<float> TapBuffers::take() {
     spare_.pop_back();
   }
   return buffer;
-}
-
-template <class Run>
-void PendingTaps::for_runs(std::int64_t begin, std::int64_t end, Run&& run) const {
-  while (begin < end) {
-    const std::int64_t count = std::min<std::int64_t>(end - begin, buffers_.rows() - begin % buffers_.rows());
-    run(begin, count);
-    begin += count;
-  }
 }
 
 float* PendingTaps::row(std::int64_t position) const {
@@ -48,7 +40,7 @@ void PendingTaps::add(std::int64_t position, std::span<const float> taps,
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   end_ = position + rows;
   const std::size_t bytes = width * sizeof(float);
-  for_runs(std::max(position, end_ - most), end_, [&](std::int64_t at, std::int64_t count) {
+  for_ring_runs(std::max(position, end_ - most), end_, most, [&](std::int64_t at, std::int64_t count) {
     buffers_.ops().copy_rows(row(at), bytes, taps.data() + static_cast<std::size_t>(at - position) * width,
                              bytes, bytes, static_cast<std::size_t>(count));
   });
@@ -68,7 +60,7 @@ DraftObservation PendingTaps::copy_to(float* taps, int first) const {
   seen.tokens = tokens_;
   const std::size_t bytes = width * sizeof(float);
   float* out = taps + static_cast<std::size_t>(first) * width;
-  for_runs(begin_, end_, [&](std::int64_t at, std::int64_t count) {
+  for_ring_runs(begin_, end_, buffers_.rows(), [&](std::int64_t at, std::int64_t count) {
     buffers_.ops().copy_rows(out + static_cast<std::size_t>(at - begin_) * width, bytes, row(at), bytes,
                              bytes, static_cast<std::size_t>(count));
   });

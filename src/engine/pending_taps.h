@@ -56,9 +56,6 @@ class PendingTaps {
 
  private:
   TapBuffers& buffers_;
-  // Calls run(position, count) for parts of [begin, end) whose rows follow each other in rows_.
-  template <class Run>
-  void for_runs(std::int64_t begin, std::int64_t end, Run&& run) const;
   float* row(std::int64_t position) const;
 
   BackendArray<float> rows_;          // position p in row p % buffers_.rows(); null: nothing is held

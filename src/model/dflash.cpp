@@ -128,7 +128,9 @@ Result<std::unique_ptr<DFlashDrafter>> DFlashDrafter::load(const std::string& di
   if (!weights) return forward_error(weights);
 
   std::unique_ptr<DFlashDrafter> drafter(new DFlashDrafter(target, ops, std::move(*config), options));
-  drafter->mask_ = std::move(*mask);
+  Result<Vector> packed_mask = ops.pack_vector(*mask);
+  if (!packed_mask) return forward_error(packed_mask);
+  drafter->mask_ = std::move(*packed_mask);
   if (const Status ok = drafter->pack(*weights); !ok) return forward_error(ok);
   if (const Status ok = drafter->make_pages(); !ok) return forward_error(ok);
   return drafter;
@@ -389,11 +391,12 @@ const Act* DFlashDrafter::run_blocks(std::span<const DraftRequest> requests) {
     index_.resize(anchors_.size() * block, 0);
   }
   float* inputs = inputs_.reserve(ops_, (requests.size() + 1) * hidden);
-  ops_.upload(inputs, mask_.data(), hidden * sizeof(float));
+  const std::size_t bytes = hidden * sizeof(float);
+  ops_.copy_rows(inputs, bytes, mask_.data(), bytes, bytes, 1);
   target_.embed(anchor_ids_.upload(ops_, anchors_), static_cast<int>(requests.size()), inputs + hidden);
   float* state = hidden_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
   normed_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
-  ops_.gather_rows(state, inputs, hidden * sizeof(float), block_index_.upload(ops_, index_), rows);
+  ops_.gather_rows(state, inputs, bytes, block_index_.upload(ops_, index_), rows);
   batch_->set(sequences_);
   for (int i = 0; i < config_.layers; ++i) run_layer(i, rows);
 
@@ -406,7 +409,7 @@ const Act* DFlashDrafter::run_blocks(std::span<const DraftRequest> requests) {
   }
   const auto count = static_cast<int>(index_.size());
   float* wanted = wanted_.reserve(ops_, index_.size() * hidden);
-  ops_.gather_rows(wanted, state, hidden * sizeof(float), wanted_index_.upload(ops_, index_), count);
+  ops_.gather_rows(wanted, state, bytes, wanted_index_.upload(ops_, index_), count);
   ops_.rms_norm(wanted, count, final_norm_, config_.norm_eps, normed_.data(), hidden);
   return normed_.data();
 }

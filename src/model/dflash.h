@@ -106,7 +106,7 @@ class DFlashDrafter final : public Drafter {
   DFlashConfig config_;
   Options options_;
   std::vector<int> taps_;
-  std::vector<float> mask_;  // [hidden]
+  Vector mask_;  // [hidden]
   std::unique_ptr<SequenceBatch> batch_;
   std::unique_ptr<Matrix> fc_;
   std::unique_ptr<Matrix> context_kv_;  // [layers][K | V]

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/ring_runs.h"
 #include "model/attention_shape.h"
 
 namespace mimo {
@@ -45,10 +46,12 @@ class MtpDrafter::State final : public DraftState {
     }
     next_ = position + std::ssize(tokens) - 1;
     const std::size_t bytes = width() * sizeof(float);
-    for_runs(std::max(position, next_ - owner_.window_), next_, [&](std::int64_t at, std::int64_t count) {
-      owner_.ops_.copy_rows(row(at), bytes, rows + static_cast<std::size_t>(at - position) * width(), bytes,
-                            bytes, static_cast<std::size_t>(count));
-    });
+    for_ring_runs(std::max(position, next_ - owner_.window_), next_, owner_.window_,
+                  [&](std::int64_t at, std::int64_t count) {
+                    owner_.ops_.copy_rows(row(at), bytes,
+                                          rows + static_cast<std::size_t>(at - position) * width(), bytes,
+                                          bytes, static_cast<std::size_t>(count));
+                  });
     const auto page = static_cast<std::size_t>(owner_.options_.page_size);
     while (table_.size() * page < static_cast<std::size_t>(next_)) {
       table_.push_back(ring_[table_.size() % ring_.size()]);
@@ -70,7 +73,7 @@ class MtpDrafter::State final : public DraftState {
     auto tail = std::make_shared<Tail>();
     tail->begin = begin;
     tail->hidden.resize(static_cast<std::size_t>(position - begin) * width());
-    for_runs(begin, position, [&](std::int64_t at, std::int64_t count) {
+    for_ring_runs(begin, position, owner_.window_, [&](std::int64_t at, std::int64_t count) {
       owner_.ops_.download(tail->hidden.data() + static_cast<std::size_t>(at - begin) * width(), row(at),
                            static_cast<std::size_t>(count) * width() * sizeof(float));
     });
@@ -91,7 +94,7 @@ class MtpDrafter::State final : public DraftState {
   // Copies the rows at [begin, end) to `out` [end - begin, hidden].
   void copy(std::int64_t begin, std::int64_t end, float* out) const {
     const std::size_t bytes = width() * sizeof(float);
-    for_runs(begin, end, [&](std::int64_t at, std::int64_t count) {
+    for_ring_runs(begin, end, owner_.window_, [&](std::int64_t at, std::int64_t count) {
       owner_.ops_.copy_rows(out + static_cast<std::size_t>(at - begin) * width(), bytes, row(at), bytes,
                             bytes, static_cast<std::size_t>(count));
     });
@@ -102,15 +105,6 @@ class MtpDrafter::State final : public DraftState {
   std::size_t width() const { return static_cast<std::size_t>(owner_.target_.config().hidden); }
   float* row(std::int64_t position) const {
     return hidden_.data() + static_cast<std::size_t>(position % owner_.window_) * width();
-  }
-  // run(position, count) for parts of [begin, end) whose rows follow each other in memory.
-  template <class Run>
-  void for_runs(std::int64_t begin, std::int64_t end, Run&& run) const {
-    while (begin < end) {
-      const std::int64_t count = std::min(end - begin, owner_.window_ - begin % owner_.window_);
-      run(begin, count);
-      begin += count;
-    }
   }
   std::size_t token_slot(std::int64_t position) const {
     return static_cast<std::size_t>(position) % tokens_.size();

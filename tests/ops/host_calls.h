@@ -2,11 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <span>
 #include <stdexcept>
 #include <vector>
 
+#include "core/number_formats.h"
 #include "ops/backend_array.h"
 #include "ops/ops.h"
 
@@ -169,9 +169,7 @@ class HostCalls {
     }
     std::vector<std::uint16_t> bits(count);
     ops_.download(bits.data(), x, count * sizeof(std::uint16_t));
-    for (std::size_t i = 0; i < count; ++i) {
-      out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16);
-    }
+    std::transform(bits.begin(), bits.end(), out, bf16_to_float);
   }
   template <class Call>
   void in_place(float* x, std::size_t count, const Call& call) const {

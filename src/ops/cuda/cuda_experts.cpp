@@ -23,8 +23,7 @@ std::vector<std::string> CudaExperts::describe() const {
   if (!fast_) return {"experts: plain fp32 arithmetic"};
   return {
       "experts: MXFP4 weights x BF16 activations (W4A16), streamed weights and mma, wgmma for many rows; "
-      "routing "
-      "in fp32"};
+      "routing in fp32"};
 }
 
 void CudaExperts::route(const void* x, int rows, int hidden, const void* router, bool router_bf16,

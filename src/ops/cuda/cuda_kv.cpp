@@ -1,7 +1,6 @@
 #include "ops/cuda/cuda_kv.h"
 
 #include "ops/cuda/cuda_check.h"
-#include "ops/cuda/kernels/elementwise.h"
 
 namespace mimo::cuda {
 

@@ -132,7 +132,6 @@ Result<std::unique_ptr<MlpBank>> CudaMlpBank::pack(std::span<const MlpViews> exp
   if (packed && experts.size() > 1 && first.gate->format == WeightFormat::kMxfp4 &&
       moe_shape_packs(bank->hidden_, bank->inter_)) {
     if (const Status ok = bank->pack_experts(experts, device); !ok) return forward_error(ok);
-    device.wait();
     return bank;
   }
   for (int part = 0; part < 3; ++part) {
@@ -161,7 +160,7 @@ Status CudaMlpBank::pack_experts(std::span<const MlpViews> experts, Device& devi
   const std::size_t codes = static_cast<std::size_t>(hidden_) * static_cast<std::size_t>(inter_) / 2;
   const std::size_t scales = codes / 16;
   const std::size_t count = experts.size();
-  // The matrices of one expert as they are stored, each codes, then scales. Two in turn.
+  // The matrices of one expert as they are stored, each codes, then scales.
   memory_.resize(2);
   std::unique_ptr<Buffer> raw;
   for (const auto& [bytes, memory] :

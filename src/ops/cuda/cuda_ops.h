@@ -1,11 +1,11 @@
 // The CUDA backend: weights in checkpoint precision in device memory, one stream, every operation a few launches.
 //
-// Rounding inside operations (all else is fp32):
-//   activations      BF16, or fp32 in the exact mode
-//   FP8 matrices     weights exact; activations BF16 as they come
+// Rounding inside operations (all else is fp32); in the exact mode only the storage of keys and values rounds:
+//   activations      BF16
+//   FP8 matrices     weights exact; activations FP8, a scale per row and 128 columns
 //   MXFP4 experts    weights exact; the product of gate and up rounded to an activation
 //   router           fp32 arithmetic on exact weights
-//   attention        fp32 on stored keys and values
+//   attention        softmax weights BF16, on stored keys and values
 #pragma once
 
 #include <memory>

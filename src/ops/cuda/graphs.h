@@ -23,7 +23,6 @@ class Graphs {
 
   // As Ops::run. All graphs are dropped when a buffer of the device is freed: they may hold its address.
   void run(std::span<const std::int64_t> key, const std::function<void()>& body);
-  std::size_t size() const { return graphs_.size(); }
 
  private:
   cudaGraphExec_t capture(const std::function<void()>& body);

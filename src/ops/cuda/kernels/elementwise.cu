@@ -194,11 +194,6 @@ __global__ void best_tokens_kernel(const float* logits, std::size_t row_stride, 
   }
 }
 
-__global__ void fill_kernel(std::uint32_t* to, std::size_t words, std::uint32_t value) {
-  const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < words) to[i] = value;
-}
-
 int blocks_for(std::size_t count) { return static_cast<int>((count + kThreads - 1) / kThreads); }
 
 }  // namespace
@@ -275,12 +270,6 @@ void best_tokens(const float* logits, std::size_t row_stride, int rows, int coun
                  float* probabilities, cudaStream_t stream) {
   if (rows == 0) return;
   best_tokens_kernel<<<rows, kBestThreads, 0, stream>>>(logits, row_stride, count, ids, probabilities);
-  MIMO_CUDA_LAUNCHED();
-}
-
-void fill_words(void* to, std::size_t words, std::uint32_t value, cudaStream_t stream) {
-  if (words == 0) return;
-  fill_kernel<<<blocks_for(words), kThreads, 0, stream>>>(static_cast<std::uint32_t*>(to), words, value);
   MIMO_CUDA_LAUNCHED();
 }
 

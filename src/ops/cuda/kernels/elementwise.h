@@ -55,7 +55,4 @@ void silu_mul(const void* gate_up, int rows, int inter, void* out, ActType type,
 void best_tokens(const float* logits, std::size_t row_stride, int rows, int count, std::int32_t* ids,
                  float* probabilities, cudaStream_t stream);
 
-// `words` 32-bit words of `value`.
-void fill_words(void* to, std::size_t words, std::uint32_t value, cudaStream_t stream);
-
 }  // namespace mimo::cuda
