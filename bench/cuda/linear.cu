@@ -257,7 +257,7 @@ int main(int argc, char** argv) {
                              quant_scale_stride(rows)};
         const double us = time_us(40, [&](int, cudaStream_t stream) {
           launch_rms_norm_quant(static_cast<float*>(x.data), cols, rows, cols, static_cast<float*>(w.data),
-                                1e-5F, out.data, cols, q, stream);
+                                1e-5F, out.data, cols, q, true, stream);
         });
         std::printf("rms_norm_quant %d x %d: %.2f us (bytes floor %.2f)\n", rows, cols, us,
                     7.0 * rows * cols / kReadRoof * 1e6);
@@ -313,7 +313,7 @@ int main(int argc, char** argv) {
         best.ids = static_cast<std::int32_t*>(y.data);
         best.probabilities = static_cast<float*>(y.data) + 1024;
         report(shape, "best", rows, time_us(copies, [&](int i, cudaStream_t stream) {
-                 launch_linear_best(args, nullptr, weights.all[i], best, workspace.data, false, stream);
+                 launch_linear_best(args, weights.all[i], best, workspace.data, false, stream);
                }));
       }
     }

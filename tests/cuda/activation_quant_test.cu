@@ -57,7 +57,7 @@ TEST(ActivationQuant, Rows) {
     const std::vector<std::uint16_t> bits = as_bf16(x);
     DeviceArray<std::uint16_t> device(bits);
     Quantised q(cols);
-    launch_quant(device.get(), stride, kRows, cols, q.rows, nullptr);
+    launch_quant(device.get(), stride, kRows, cols, q.rows, false, nullptr);
     MIMO_CUDA(cudaDeviceSynchronize());
     expect_quantised(bits, stride, cols, q.rows, q.codes.download(), q.scales.download());
   }
@@ -79,7 +79,7 @@ TEST(ActivationQuant, RmsNorm) {
     DeviceArray<std::uint16_t> out(kRows * stride);
     Quantised q(cols);
     launch_rms_norm_quant(device.get(), stride, kRows, cols, device_weight.get(), 1e-5F, out.get(), stride,
-                          q.rows, nullptr);
+                          q.rows, false, nullptr);
     MIMO_CUDA(cudaDeviceSynchronize());
     const std::vector<std::uint16_t> got = out.download();
     for (int r = 0; r < kRows; ++r) {
@@ -96,10 +96,10 @@ TEST(ActivationQuant, RmsNorm) {
     // Either output alone has the same bits.
     Quantised alone(cols);
     launch_rms_norm_quant(device.get(), stride, kRows, cols, device_weight.get(), 1e-5F, nullptr, 0,
-                          alone.rows, nullptr);
+                          alone.rows, true, nullptr);
     out.poison();
     launch_rms_norm_quant(device.get(), stride, kRows, cols, device_weight.get(), 1e-5F, out.get(), stride,
-                          {}, nullptr);
+                          {}, true, nullptr);
     MIMO_CUDA(cudaDeviceSynchronize());
     EXPECT_EQ(out.download(), got);
     expect_quantised(got, stride, cols, alone.rows, alone.codes.download(), alone.scales.download());
@@ -120,7 +120,7 @@ TEST(ActivationQuant, SiluMul) {
     DeviceArray<std::uint16_t> device(as_bf16(x));
     DeviceArray<std::uint16_t> out(kRows * cols);
     Quantised q(cols);
-    launch_silu_mul_quant(device.get(), stride, kRows, cols, out.get(), cols, q.rows, nullptr);
+    launch_silu_mul_quant(device.get(), stride, kRows, cols, out.get(), cols, q.rows, false, nullptr);
     MIMO_CUDA(cudaDeviceSynchronize());
     const std::vector<std::uint16_t> got = out.download();
     for (int r = 0; r < kRows; ++r) {

@@ -23,7 +23,7 @@ struct Input {
                                                   quant.scale_stride);
     quant.values = codes->get();
     quant.scales = scales->get();
-    launch_quant(values.get(), stride, rows, cols, quant, nullptr);
+    launch_quant(values.get(), stride, rows, cols, quant, false, nullptr);
     MIMO_CUDA(cudaDeviceSynchronize());
     const std::vector<std::uint8_t> c = codes->download();
     const std::vector<float> s = scales->download();

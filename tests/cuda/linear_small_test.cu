@@ -2,6 +2,7 @@
 #include <string>
 
 #include "cuda/linear_input.h"
+#include "ops/cuda/kernels/linear_large.h"
 #include "ops/cuda/kernels/linear_small.h"
 
 namespace mimo::cuda {
@@ -39,6 +40,7 @@ const std::vector<Shape>& shapes() {
       {{{1000, 0}}, 4096},
       {{{3072, 0}, {192, 64}, {128, 0}}, 1536},
       {{{20000, 0}}, 264},
+      {{{69000, 0}}, 72},
   };
   return all;
 }
@@ -150,7 +152,8 @@ TEST(LinearSmall, RowsAreIndependent) {
 
 TEST(LinearBest, MatchesTheOutputs) {
   std::mt19937 random(3);
-  for (const Shape& shape : {Shape{{{1000, 0}}, 512}, Shape{{{300, 0}}, 4096}, Shape{{{25000, 0}}, 136}}) {
+  for (const Shape& shape : {Shape{{{1000, 0}}, 512}, Shape{{{300, 0}}, 4096}, Shape{{{25000, 0}}, 136},
+                             Shape{{{70000, 0}}, 136}}) {
     HostMatrix m = random_matrix(LinearFormat::kBF16, shape.runs, shape.cols, random);
     // Every row twice or more: the best is always a tie.
     const std::size_t row_bytes = static_cast<std::size_t>(m.cols) * 2;
@@ -175,8 +178,8 @@ TEST(LinearBest, MatchesTheOutputs) {
       best.count = count;
       best.ids = ids.get();
       best.probabilities = probabilities.get();
-      launch_linear_best(args_of(input, nullptr, 0, rows), nullptr, packed.weight(), best,
-                         workspace.bytes.get(), false, nullptr);
+      launch_linear_best(args_of(input, nullptr, 0, rows), packed.weight(), best, workspace.bytes.get(),
+                         false, nullptr);
       MIMO_CUDA(cudaDeviceSynchronize());
       EXPECT_TRUE(workspace.clean());
       const std::vector<float> logits = y.download();
@@ -184,7 +187,7 @@ TEST(LinearBest, MatchesTheOutputs) {
       const std::vector<float> got = probabilities.download();
       for (int r = 0; r < rows; ++r) {
         if (r == 5 || r == 9) {
-          EXPECT_EQ(got_ids[r], 0);
+          EXPECT_EQ(got_ids[r], -1);
           EXPECT_TRUE(std::isnan(got[r]));
           continue;
         }
@@ -196,6 +199,126 @@ TEST(LinearBest, MatchesTheOutputs) {
         EXPECT_NEAR(got[r] * sum, 1.0, 1e-4);
       }
     }
+  }
+}
+
+// Where the kernel for few rows takes whole tiles, it gives the bits of the one for many.
+TEST(LinearSmall, WholeTilesHaveTheBitsOfManyRows) {
+  std::mt19937 random(4);
+  for (const bool fp8 : {false, true}) {
+    const HostMatrix m =
+        random_matrix(fp8 ? LinearFormat::kFp8 : LinearFormat::kBF16, {{14000, 0}}, 648, random);
+    const PackedMatrix packed(m);
+    ASSERT_TRUE(linear_small_whole(packed.weight()));
+    Workspace workspace(packed.weight(), false);
+    for (const int rows : {1, 20, 128}) {
+      Input input(fp8, rows, m.cols, random_activations(rows, m.cols, random));
+      DeviceArray<float> small(static_cast<std::size_t>(rows) * m.rows);
+      DeviceArray<float> large(small.size());
+      const QuantRows* quant = fp8 ? &input.quant : nullptr;
+      launch_linear_small(args_of(input, small.get(), m.rows, rows), quant, packed.weight(),
+                          workspace.bytes.get(), false, nullptr);
+      launch_linear_large(args_of(input, large.get(), m.rows, rows), quant, packed.weight(), nullptr);
+      MIMO_CUDA(cudaDeviceSynchronize());
+      EXPECT_TRUE(small.download() == large.download()) << fp8 << " " << rows;
+    }
+  }
+}
+
+// Layers one after the other, each on what the one before has just written, with launches that overlap and without.
+TEST(LinearSmall, OverlappingLaunchesWaitForWhatTheyRead) {
+  std::mt19937 random(5);
+  constexpr int kHidden = 256;
+  constexpr int kInter = 8192;
+  constexpr int kLayers = 30;
+  const HostMatrix up = random_matrix(LinearFormat::kFp8, {{2 * kInter, 0}}, kHidden, random);
+  const HostMatrix down = random_matrix(LinearFormat::kFp8, {{kHidden, 0}}, kInter, random);
+  const HostMatrix other = random_matrix(LinearFormat::kBF16, {{kHidden, 0}}, kHidden, random);
+  const HostMatrix head = random_matrix(LinearFormat::kBF16, {{70000, 0}}, kHidden, random);
+  const PackedMatrix packed_up(up);
+  const PackedMatrix packed_down(down);
+  const PackedMatrix packed_other(other);
+  const PackedMatrix packed_head(head);
+  std::size_t most = 0;
+  for (const PackedMatrix* m : {&packed_up, &packed_down, &packed_other})
+    most = std::max(most, linear_small_workspace(m->weight(), false));
+  most = std::max(most, linear_small_workspace(packed_head.weight(), true));
+  DeviceArray<std::uint8_t> workspace(most);
+  MIMO_CUDA(cudaMemset(workspace.get(), 0, linear_small_counter_bytes()));
+  const std::vector<float> gains(kHidden, 1.0F);
+  DeviceArray<float> gain(gains);
+  for (const int rows : {1, 7, 40, 128}) {
+    const std::vector<float> start = random_activations(rows, kHidden, random);
+    DeviceArray<float> x(start);
+    DeviceArray<std::uint16_t> normed(static_cast<std::size_t>(rows) * kHidden);
+    DeviceArray<std::uint16_t> gate_up(static_cast<std::size_t>(rows) * 2 * kInter);
+    DeviceArray<std::uint16_t> act(static_cast<std::size_t>(rows) * kInter);
+    DeviceArray<std::uint8_t> codes(static_cast<std::size_t>(rows) * kInter);
+    DeviceArray<float> scales(kInter / 128 * quant_scale_stride(rows));
+    DeviceArray<std::int32_t> ids(static_cast<std::size_t>(rows) * kLayers);
+    DeviceArray<float> probabilities(static_cast<std::size_t>(rows) * kLayers);
+    const auto run = [&](bool overlap, cudaStream_t stream) {
+      QuantRows narrow = {codes.get(), scales.get(), kHidden, quant_scale_stride(rows)};
+      QuantRows wide = {codes.get(), scales.get(), kInter, quant_scale_stride(rows)};
+      LinearArgs args;
+      args.rows = rows;
+      for (int layer = 0; layer < kLayers; ++layer) {
+        launch_rms_norm_quant(x.get(), kHidden, rows, kHidden, gain.get(), 1e-5F, normed.get(), kHidden,
+                              narrow, overlap, stream);
+        args.y = gate_up.get();
+        args.y_type = ActType::kBF16;
+        args.y_stride = 2 * kInter;
+        args.add = false;
+        launch_linear_small(args, &narrow, packed_up.weight(), workspace.get(), overlap, stream);
+        launch_silu_mul_quant(gate_up.get(), 2 * kInter, rows, kInter, act.get(), kInter, wide, overlap,
+                              stream);
+        args.y = x.get();
+        args.y_type = ActType::kF32;
+        args.y_stride = kHidden;
+        args.add = true;
+        launch_linear_small(args, &wide, packed_down.weight(), workspace.get(), overlap, stream);
+        args.x = normed.get();
+        args.x_stride = kHidden;
+        launch_linear_small(args, nullptr, packed_other.weight(), workspace.get(), overlap, stream);
+        BestArgs best;
+        best.count = head.rows;
+        best.ids = ids.get() + layer * rows;
+        best.probabilities = probabilities.get() + layer * rows;
+        launch_linear_best(args, packed_head.weight(), best, workspace.get(), overlap, stream);
+      }
+    };
+    run(false, nullptr);
+    MIMO_CUDA(cudaDeviceSynchronize());
+    const std::vector<float> want = x.download();
+    const std::vector<std::int32_t> want_ids = ids.download();
+    const std::vector<float> want_probabilities = probabilities.download();
+    EXPECT_TRUE(std::all_of(want.begin(), want.end(), [](float v) { return std::isfinite(v); }));
+    EXPECT_TRUE(std::all_of(want_ids.begin(), want_ids.end(), [](std::int32_t id) { return id >= 0; }));
+    cudaStream_t stream = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    MIMO_CUDA(cudaStreamCreate(&stream));
+    MIMO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    run(true, stream);
+    MIMO_CUDA(cudaStreamEndCapture(stream, &graph));
+    MIMO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    for (int replay = 0; replay < 3; ++replay) {
+      x.upload(start);
+      ids.poison();
+      probabilities.poison();
+      if (replay == 2) {
+        run(true, stream);
+      } else {
+        MIMO_CUDA(cudaGraphLaunch(exec, stream));
+      }
+      MIMO_CUDA(cudaStreamSynchronize(stream));
+      EXPECT_TRUE(x.download() == want) << rows << " " << replay;
+      EXPECT_TRUE(ids.download() == want_ids) << rows << " " << replay;
+      EXPECT_TRUE(probabilities.download() == want_probabilities) << rows << " " << replay;
+    }
+    MIMO_CUDA(cudaGraphExecDestroy(exec));
+    MIMO_CUDA(cudaGraphDestroy(graph));
+    MIMO_CUDA(cudaStreamDestroy(stream));
   }
 }
 

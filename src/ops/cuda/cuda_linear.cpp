@@ -1,5 +1,7 @@
 #include "ops/cuda/cuda_linear.h"
 
+#include <algorithm>
+
 #include "ops/cuda/kernels/elementwise.h"
 #include "ops/cuda/kernels/linear_large.h"
 #include "ops/cuda/kernels/linear_plain.h"
@@ -51,11 +53,30 @@ void CudaLinear::run(const void* x, int rows, const LinearWeight& weight, void* 
     quant = &quant_;
   }
   if (small) {
-    launch_linear_small(args, quant, weight, workspace(weight), true, device_.stream());
+    launch_linear_small(args, quant, weight, workspace(weight, false), true, device_.stream());
   } else {
     launch_linear_large(args, quant, weight, device_.stream());
   }
   written(y);
+}
+
+bool CudaLinear::takes_best(const LinearWeight& weight) const {
+  return fast_ && weight.format == LinearFormat::kBF16 && weight.cols % 8 == 0;
+}
+
+void CudaLinear::best(const void* x, int rows, const LinearWeight& weight, int count, std::int32_t* ids,
+                      float* probabilities) {
+  for (int first = 0; first < rows; first += kLinearSmallRows) {
+    LinearArgs args;
+    args.x = static_cast<const std::uint16_t*>(x) + static_cast<std::size_t>(first) * weight.cols;
+    args.x_stride = weight.cols;
+    args.rows = std::min(kLinearSmallRows, rows - first);
+    BestArgs best;
+    best.count = count;
+    best.ids = ids + first;
+    best.probabilities = probabilities == nullptr ? nullptr : probabilities + first;
+    launch_linear_best(args, weight, best, workspace(weight, true), true, device_.stream());
+  }
 }
 
 void CudaLinear::rms_norm(const float* x, int rows, const Vector& gain, float eps, void* out,
@@ -69,7 +90,7 @@ void CudaLinear::rms_norm(const float* x, int rows, const Vector& gain, float ep
   }
   const QuantRows quant = room(rows, cols);
   launch_rms_norm_quant(x, cols, rows, cols, gain.data(), eps, out, static_cast<std::int64_t>(out_stride),
-                        quant, device_.stream());
+                        quant, true, device_.stream());
   quantised_ = out_stride == gain.size() ? out : nullptr;
 }
 
@@ -81,7 +102,7 @@ void CudaLinear::silu_mul(const void* gate_up, int rows, int inter, void* out) {
     return;
   }
   launch_silu_mul_quant(gate_up, 2 * static_cast<std::int64_t>(inter), rows, inter, out, inter,
-                        room(rows, inter), device_.stream());
+                        room(rows, inter), true, device_.stream());
   quantised_ = out;
 }
 
@@ -102,14 +123,12 @@ QuantRows CudaLinear::room(int rows, int cols) {
 
 void CudaLinear::quantise(const void* x, int rows, int cols) {
   if (quantised_ == x && quantised_rows_ == rows && quantised_cols_ == cols) return;
-  launch_quant(x, cols, rows, cols, room(rows, cols), device_.stream());
+  launch_quant(x, cols, rows, cols, room(rows, cols), true, device_.stream());
   quantised_ = x;
 }
 
-void* CudaLinear::workspace(const LinearWeight& weight) {
-  turn_ = 1 - turn_;
-  return device_.grow(workspaces_[turn_], linear_small_workspace(weight, false),
-                      linear_small_counter_bytes());
+void* CudaLinear::workspace(const LinearWeight& weight, bool best) {
+  return device_.grow(workspace_, linear_small_workspace(weight, best), linear_small_counter_bytes());
 }
 
 }  // namespace mimo::cuda

@@ -28,6 +28,13 @@ class CudaLinear {
   // y (+)= x W^T; x [rows, weight.cols], y [rows, weight.rows].
   void run(const void* x, int rows, const LinearWeight& weight, void* y, ActType y_type, bool add);
 
+  // Greedy choice instead of the products x W^T of lm_head: ids [rows], each the best among the first `count` outputs
+  // of a row, the lowest on ties, -1 if any of those is not finite; probabilities [rows] (or null) its softmax
+  // probability among them. takes_best: whether the weight has a kernel for it.
+  bool takes_best(const LinearWeight& weight) const;
+  void best(const void* x, int rows, const LinearWeight& weight, int count, std::int32_t* ids,
+            float* probabilities);
+
   // What writes activations that may be multiplied by FP8 weights next, and quantises them in the same pass.
   void rms_norm(const float* x, int rows, const Vector& gain, float eps, void* out, std::size_t out_stride);
   void silu_mul(const void* gate_up, int rows, int inter, void* out);
@@ -41,7 +48,7 @@ class CudaLinear {
   bool takes_large(const LinearWeight& weight) const;
   QuantRows room(int rows, int cols);
   void quantise(const void* x, int rows, int cols);
-  void* workspace(const LinearWeight& weight);
+  void* workspace(const LinearWeight& weight, bool best);
 
   Ops& ops_;
   Device& device_;
@@ -53,9 +60,7 @@ class CudaLinear {
   const void* quantised_ = nullptr;  // the activations that quant_ holds
   int quantised_rows_ = 0;
   int quantised_cols_ = 0;
-  // Used in turn: the next launch may begin before the last one has ended.
-  std::unique_ptr<Buffer> workspaces_[2];
-  int turn_ = 0;
+  std::unique_ptr<Buffer> workspace_;  // a launch writes to it only after the one before has ended
 };
 
 }  // namespace mimo::cuda

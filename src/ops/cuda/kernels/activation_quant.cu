@@ -1,9 +1,11 @@
 #include <cuda_bf16.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/activation_quant.h"
+#include "ops/cuda/kernels/linear_ptx.cuh"
 
 namespace mimo::cuda {
 namespace {
@@ -111,6 +113,11 @@ __global__ void __launch_bounds__(kThreads)
   const int thread = threadIdx.x;
   const float* from = x + row * x_stride;
   float v[kPasses][kEach];
+  float w[kPasses][kEach];
+  ptx::let_next_kernel_start();
+#pragma unroll
+  for (int p = 0; p < kPasses; ++p) load8(weight, (p * kThreads + thread) * kEach, cols, w[p]);
+  ptx::wait_for_previous_kernel();
   float sum = 0;
 #pragma unroll
   for (int p = 0; p < kPasses; ++p) {
@@ -129,10 +136,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int p = 0; p < kPasses; ++p) {
     const int col = (p * kThreads + thread) * kEach;
-    float w[kEach];
-    load8(weight, col, cols, w);
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) v[p][i] *= factor * w[i];
+    for (int i = 0; i < kEach; ++i) v[p][i] *= factor * w[p][i];
     round_to_bf16(v[p]);
     if (out != nullptr) store8(out + row * out_stride, col, cols, v[p]);
     if (quant.values != nullptr) quantize8(quant, row, col, cols, v[p]);
@@ -149,6 +154,8 @@ __global__ void __launch_bounds__(kQuantThreads)
   const int col = static_cast<int>(blockIdx.y * kQuantThreads + threadIdx.x) * kEach;
   const __nv_bfloat16* from = x + row * x_stride;
   float v[kEach];
+  ptx::let_next_kernel_start();
+  ptx::wait_for_previous_kernel();
   load8(from, col, cols, v);
   if constexpr (kSiluMul) {
     float up[kEach];
@@ -161,46 +168,65 @@ __global__ void __launch_bounds__(kQuantThreads)
   if (quant.values != nullptr) quantize8(quant, row, col, cols, v);
 }
 
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, int threads, bool overlap, cudaStream_t stream,
+            Arguments&&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = overlap ? 1 : 0;
+  MIMO_CUDA(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
+}
+
+dim3 quant_grid(int rows, int cols) {
+  return dim3(static_cast<unsigned>(rows),
+              static_cast<unsigned>((cols + kQuantThreads * kEach - 1) / (kQuantThreads * kEach)));
+}
+
 }  // namespace
 
 void launch_rms_norm_quant(const float* x, std::int64_t x_stride, int rows, int cols, const float* weight,
                            float eps, void* out, std::int64_t out_stride, const QuantRows& quant,
-                           cudaStream_t stream) {
+                           bool overlap, cudaStream_t stream) {
   if (rows == 0) return;
   auto* to = static_cast<__nv_bfloat16*>(out);
-  const auto blocks = static_cast<unsigned>(rows);
+  const auto run = [&](auto kernel, int threads) {
+    launch(kernel, dim3(static_cast<unsigned>(rows)), threads, overlap, stream, x, x_stride, cols, weight,
+           eps, to, out_stride, quant);
+  };
   if (cols <= 2048) {
-    rms_norm_quant<256, 1><<<blocks, 256, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
+    run(rms_norm_quant<256, 1>, 256);
   } else if (cols <= 4096) {
-    rms_norm_quant<256, 2><<<blocks, 256, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
+    run(rms_norm_quant<256, 2>, 256);
   } else if (cols <= 6144) {
-    rms_norm_quant<384, 2><<<blocks, 384, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
+    run(rms_norm_quant<384, 2>, 384);
   } else if (cols <= 16384) {
-    rms_norm_quant<512, 4><<<blocks, 512, 0, stream>>>(x, x_stride, cols, weight, eps, to, out_stride, quant);
+    run(rms_norm_quant<512, 4>, 512);
   } else {
     throw std::invalid_argument("rms_norm_quant: more than 16384 columns");
   }
-  MIMO_CUDA_LAUNCHED();
 }
 
 void launch_quant(const void* x, std::int64_t x_stride, int rows, int cols, const QuantRows& quant,
-                  cudaStream_t stream) {
+                  bool overlap, cudaStream_t stream) {
   if (rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(rows),
-                  static_cast<unsigned>((cols + kQuantThreads * kEach - 1) / (kQuantThreads * kEach)));
-  quant_rows<false><<<grid, kQuantThreads, 0, stream>>>(static_cast<const __nv_bfloat16*>(x), x_stride, cols,
-                                                        nullptr, 0, quant);
-  MIMO_CUDA_LAUNCHED();
+  launch(quant_rows<false>, quant_grid(rows, cols), kQuantThreads, overlap, stream,
+         static_cast<const __nv_bfloat16*>(x), x_stride, cols, static_cast<__nv_bfloat16*>(nullptr),
+         std::int64_t{0}, quant);
 }
 
 void launch_silu_mul_quant(const void* x, std::int64_t x_stride, int rows, int cols, void* out,
-                           std::int64_t out_stride, const QuantRows& quant, cudaStream_t stream) {
+                           std::int64_t out_stride, const QuantRows& quant, bool overlap,
+                           cudaStream_t stream) {
   if (rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(rows),
-                  static_cast<unsigned>((cols + kQuantThreads * kEach - 1) / (kQuantThreads * kEach)));
-  quant_rows<true><<<grid, kQuantThreads, 0, stream>>>(static_cast<const __nv_bfloat16*>(x), x_stride, cols,
-                                                       static_cast<__nv_bfloat16*>(out), out_stride, quant);
-  MIMO_CUDA_LAUNCHED();
+  launch(quant_rows<true>, quant_grid(rows, cols), kQuantThreads, overlap, stream,
+         static_cast<const __nv_bfloat16*>(x), x_stride, cols, static_cast<__nv_bfloat16*>(out), out_stride,
+         quant);
 }
 
 }  // namespace mimo::cuda

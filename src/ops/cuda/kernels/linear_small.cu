@@ -12,8 +12,9 @@
 #include "ops/cuda/kernels/tensor_map.h"
 
 // Weights are the 64-row operand of the tensor cores and activation rows the narrow one. A weight is a list of blocks
-// (all along the columns of the first 128 rows, "tile" 0, then those of the next 128) that is shared out among the SMs
-// in one of three ways, which depends on its shape only:
+// (all along the columns of the first 128 rows, "tile" 0, then those of the next 128; 256 rows where there are very
+// many, so that activations cross L2 half as often) that is shared out among the SMs in one of three ways, which depends
+// on its shape only:
 // - whole tiles, where their number is just right;
 // - the columns of a tile among the thread blocks of a cluster, which add up their sums through shared memory;
 // - equal shares of the list. A share takes its tiles from the last to the first: of the last it may have only the
@@ -24,9 +25,7 @@
 namespace mimo::cuda {
 namespace {
 
-constexpr int kConsumers = 256;  // two warpgroups, 64 weight rows each
-constexpr int kThreads = kConsumers + 32;
-constexpr int kWarps = kConsumers / 32;
+constexpr int kSharedBudget = 222 * 1024;
 
 struct Best {
   float value;
@@ -42,6 +41,7 @@ struct Params {
   std::int64_t x_scale_stride;
   int k_blocks;
   int tiles;
+  int row_blocks;
   int n;  // weight rows
   int rows;
   void* y;
@@ -50,7 +50,7 @@ struct Params {
   bool add;
   bool whole_tiles;     // equal numbers of tiles instead of blocks
   std::int32_t* ready;  // [grid] whether `partial` of a thread block is there
-  float4* partial;      // [grid][kRegs / 4][kConsumers]
+  float4* partial;      // [grid][kRegs / 4][consumer threads]
   Best* best;           // [tiles][rows]
   int count;
 };
@@ -61,12 +61,20 @@ enum class Mode {
   kBest,     // equal shares; chooses among the outputs
 };
 
-template <bool kFp8, int kRows, Mode kMode>
+// Tiles of kBlocks blocks of 128 rows.
+template <bool kFp8, int kRows, Mode kMode, int kBlocks>
 struct Plan {
-  static constexpr int kStageBytes = kLinearBlockSize + kRows * kLinearBlockBytes;
+  static constexpr int kConsumers = 256 * kBlocks;  // warpgroups of 64 weight rows each
+  static constexpr int kThreads = kConsumers + 32;
+  static constexpr int kWarps = kConsumers / 32;
+  static constexpr int kWeightBytes = kBlocks * kLinearBlockSize;  // of a stage
+  static constexpr int kStageBytes = kWeightBytes + kRows * kLinearBlockBytes;
   static constexpr int kScaleBytes = kFp8 ? kRows * 4 : 0;
   static constexpr int kSumBytes = kMode == Mode::kCluster ? kLinearBlockRows * kRows * 4 : 0;
-  static constexpr int kStages = std::min(12, (222 * 1024 - kSumBytes) / (kStageBytes + kScaleBytes));
+  static constexpr int kBestBytes =
+      kMode == Mode::kBest ? kWarps * kRows * static_cast<int>(sizeof(Best)) : 0;
+  static constexpr int kStages =
+      std::min(12, (kSharedBudget - kSumBytes - kBestBytes) / (kStageBytes + kScaleBytes));
   static constexpr int kBytes = kStages * (kStageBytes + kScaleBytes + 16) + 16 + kSumBytes + 1024;
 };
 
@@ -93,8 +101,9 @@ struct Place {
   int m;
 };
 
+template <int kBlocks>
 __device__ Place place_of(int tile, int i, int thread) {
-  return {tile * kLinearBlockRows + thread / 32 * 16 + thread % 32 / 4, i * 8 + thread % 4 * 2};
+  return {tile * kBlocks * kLinearBlockRows + thread / 32 * 16 + thread % 32 / 4, i * 8 + thread % 4 * 2};
 }
 
 __device__ float4 outputs_before(const Params& params, Place at) {
@@ -187,10 +196,12 @@ __device__ void sync_start() {
   }
 }
 
-template <bool kFp8, int kRows, Mode kMode>
-__global__ void __launch_bounds__(kThreads, 1)
+template <bool kFp8, int kRows, Mode kMode, int kBlocks>
+__global__ void __launch_bounds__(Plan<kFp8, kRows, kMode, kBlocks>::kThreads, 1)
     linear_small(const __grid_constant__ CUtensorMap x_map, const Params params) {
-  using P = Plan<kFp8, kRows, kMode>;
+  using P = Plan<kFp8, kRows, kMode, kBlocks>;
+  constexpr int kConsumers = P::kConsumers;
+  constexpr int kWarps = P::kWarps;
   constexpr bool kBest = kMode == Mode::kBest;
   constexpr int kRegs = kRows / 2;
   extern __shared__ std::uint8_t shared_raw[];
@@ -214,17 +225,22 @@ __global__ void __launch_bounds__(kThreads, 1)
     const bool loader = thread == kConsumers;
     // Shared memory of rows that do not exist keeps what it held: nothing but their own sums depends on it.
     const std::uint32_t stage_bytes =
-        static_cast<std::uint32_t>(kLinearBlockSize + params.rows * kLinearBlockBytes + P::kScaleBytes);
+        static_cast<std::uint32_t>(P::kWeightBytes + params.rows * kLinearBlockBytes + P::kScaleBytes);
     const std::uint64_t once = ptx::evict_first_policy();
     const std::uint64_t again = ptx::evict_last_policy();
     const auto load_weights = [&](int tile, int k, int s) {
       ptx::barrier_expect(full + s, stage_bytes);
-      ptx::copy_bulk(shared + s * P::kStageBytes,
-                     params.weights + (static_cast<std::size_t>(tile) * k_blocks + k) * kLinearBlockSize,
-                     kLinearBlockSize, full + s, once);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        const int row_block = min(tile * kBlocks + b, params.row_blocks - 1);
+        ptx::copy_bulk(
+            shared + s * P::kStageBytes + b * kLinearBlockSize,
+            params.weights + (static_cast<std::size_t>(row_block) * k_blocks + k) * kLinearBlockSize,
+            kLinearBlockSize, full + s, once);
+      }
     };
     const auto load_activations = [&](int k, int s) {
-      ptx::copy_tile(shared + s * P::kStageBytes + kLinearBlockSize, &x_map, k * (kFp8 ? 128 : 64), 0,
+      ptx::copy_tile(shared + s * P::kStageBytes + P::kWeightBytes, &x_map, k * (kFp8 ? 128 : 64), 0,
                      full + s, again);
       if constexpr (kFp8) {
         ptx::copy_bulk(x_scales + s * kRows, params.x_scales + k * params.x_scale_stride, kRows * 4, full + s,
@@ -294,10 +310,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     float sum[kRegs];
 #pragma unroll
     for (int i = 0; i < kRegs; ++i) sum[i] = 0;
-    const int n0 = place_of(tile, 0, thread).n;  // this thread's weight rows: n0 and n0 + 8
+    const int n0 = place_of<kBlocks>(tile, 0, thread).n;  // this thread's weight rows: n0 and n0 + 8
     // Scales of 64 rows: lane i has that of block (base + i).
     const float* const group_scales =
-        kFp8 ? params.scales + static_cast<std::size_t>(tile * 2 + group) * k_blocks : nullptr;
+        kFp8 ? params.scales + static_cast<std::size_t>(tile * 2 * kBlocks + group) * k_blocks : nullptr;
     const int length = segment.length();
     const auto fetch_scale = [&](int i) { return i < length ? group_scales[segment.k_begin + i] : 0.0F; };
     float lane_scale = 0;
@@ -324,7 +340,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::barrier_wait(full + s, phase);
       const std::uint8_t* const stage = shared + s * P::kStageBytes;
       const std::uint64_t a = wgmma::descriptor(stage + group * 64 * kLinearBlockBytes);
-      const std::uint64_t b = wgmma::descriptor(stage + kLinearBlockSize);
+      const std::uint64_t b = wgmma::descriptor(stage + P::kWeightBytes);
       if constexpr (kFp8) {
         float part[kRegs];
         wgmma::hold(part);
@@ -382,7 +398,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         const int mine = p * kConsumers + thread;
         const int piece = rank * each + mine;
         if (mine < each)
-          before[p] = outputs_before(params, place_of(tile, piece / kConsumers, piece % kConsumers));
+          before[p] = outputs_before(params, place_of<kBlocks>(tile, piece / kConsumers, piece % kConsumers));
       }
       ptx::barrier_wait(sums_there, tiles_done % 2);
 #pragma unroll
@@ -392,7 +408,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (mine >= each) continue;
         float4 all = sums[mine];
         for (int r = 1; r < cluster_size; ++r) all = plus(all, sums[r * each + mine]);
-        write_outputs(params, place_of(tile, piece / kConsumers, piece % kConsumers), all, before[p]);
+        write_outputs(params, place_of<kBlocks>(tile, piece / kConsumers, piece % kConsumers), all,
+                      before[p]);
       }
       ++tiles_done;
       if (work.more()) {
@@ -428,37 +445,38 @@ __global__ void __launch_bounds__(kThreads, 1)
         params.ready[block] = 0;  // for the next launch
       }
       ptx::named_barrier(1, kConsumers);
-      float own[kRegs];
+      // So many float4 at a time as there are registers for, and loads of so many thread blocks in flight.
+      constexpr int kChunk = kBlocks == 1 || kRegs < 16 ? kRegs / 4 : kRegs < 64 ? 4 : 2;
+      constexpr int kTogether = kChunk < 8 ? 8 / kChunk : 1;
 #pragma unroll
-      for (int i = 0; i < kRegs; ++i) {
-        own[i] = sum[i];
-        sum[i] = 0;
-      }
-      constexpr int kTogether = kRegs < 32 ? 32 / kRegs : 1;  // loads in flight
-      for (int block = first; block < me; block += kTogether) {
-        float4 theirs[kTogether][kRegs / 4];
+      for (int c = 0; c < kRegs / 4; c += kChunk) {
+        float4 all[kChunk];
 #pragma unroll
-        for (int t = 0; t < kTogether; ++t) {
-          const float4* const from =
-              params.partial + static_cast<std::size_t>(block + t) * (kRegs / 4 * kConsumers) + thread;
+        for (int i = 0; i < kChunk; ++i) all[i] = make_float4(0, 0, 0, 0);
+        for (int block = first; block < me; block += kTogether) {
+          float4 theirs[kTogether][kChunk];
 #pragma unroll
-          for (int i = 0; i < kRegs / 4; ++i) {
-            theirs[t][i] = block + t < me ? __ldcg(from + i * kConsumers) : make_float4(0, 0, 0, 0);
+          for (int t = 0; t < kTogether; ++t) {
+            const float4* const from =
+                params.partial + static_cast<std::size_t>(block + t) * (kRegs / 4 * kConsumers) + thread;
+#pragma unroll
+            for (int i = 0; i < kChunk; ++i) {
+              theirs[t][i] = block + t < me ? __ldcg(from + (c + i) * kConsumers) : make_float4(0, 0, 0, 0);
+            }
+          }
+#pragma unroll
+          for (int t = 0; t < kTogether; ++t) {
+#pragma unroll
+            for (int i = 0; i < kChunk; ++i) all[i] = plus(all[i], theirs[t][i]);
           }
         }
 #pragma unroll
-        for (int t = 0; t < kTogether; ++t) {
-#pragma unroll
-          for (int i = 0; i < kRegs / 4; ++i) {
-            sum[i * 4] += theirs[t][i].x;
-            sum[i * 4 + 1] += theirs[t][i].y;
-            sum[i * 4 + 2] += theirs[t][i].z;
-            sum[i * 4 + 3] += theirs[t][i].w;
-          }
+        for (int i = 0; i < kChunk; ++i) {
+          float* const mine = sum + (c + i) * 4;
+          const float4 total_sum = plus(all[i], make_float4(mine[0], mine[1], mine[2], mine[3]));
+          mine[0] = total_sum.x, mine[1] = total_sum.y, mine[2] = total_sum.z, mine[3] = total_sum.w;
         }
       }
-#pragma unroll
-      for (int i = 0; i < kRegs; ++i) sum[i] += own[i];
     }
 
     if constexpr (kBest) {
@@ -489,7 +507,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     } else {
 #pragma unroll
       for (int i = 0; i < kRegs / 4; ++i) {
-        const Place at = place_of(tile, i, thread);
+        const Place at = place_of<kBlocks>(tile, i, thread);
         write_outputs(params, at, make_float4(sum[i * 4], sum[i * 4 + 1], sum[i * 4 + 2], sum[i * 4 + 3]),
                       outputs_before(params, at));
       }
@@ -521,7 +539,7 @@ __global__ void __launch_bounds__(kPickThreads)
   if (thread != 0) return;
   for (int w = 1; w < kPickThreads / 32; ++w) b = better(b, warps[w]);
   const bool finite = b.sum == b.sum;
-  ids[row] = finite ? b.id : 0;
+  ids[row] = finite ? b.id : -1;
   if (probabilities != nullptr) probabilities[row] = 1.0F / b.sum;
 }
 
@@ -541,19 +559,21 @@ struct Sharing {
   int grid = 0;
   int cluster = 1;
   bool whole_tiles = false;
+  int tile_blocks = 1;
 };
 
 // Most clusters of so many thread blocks that the device runs at once, one thread block an SM.
 int device_clusters(int size) {
   static const std::array<int, 4> counts = [] {
     std::array<int, 4> found = {};
-    constexpr int kBytes = Plan<false, 8, Mode::kCluster>::kBytes;
-    const auto kernel = linear_small<false, 8, Mode::kCluster>;
+    using P = Plan<false, 8, Mode::kCluster, 1>;
+    constexpr int kBytes = P::kBytes;
+    const auto kernel = linear_small<false, 8, Mode::kCluster, 1>;
     MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     for (int i = 1; i < 4; ++i) {
       cudaLaunchConfig_t config = {};
       config.gridDim = dim3(static_cast<unsigned>(1 << i));
-      config.blockDim = dim3(kThreads);
+      config.blockDim = dim3(P::kThreads);
       config.dynamicSmemBytes = kBytes;
       cudaLaunchAttribute attribute = {};
       attribute.id = cudaLaunchAttributeClusterDimension;
@@ -568,32 +588,38 @@ int device_clusters(int size) {
 }
 
 Sharing share_out(const LinearWeight& weight, bool best) {
-  const int tiles = linear_row_blocks(weight.rows);
+  const int row_blocks = linear_row_blocks(weight.rows);
+  const bool wide = weight.format == LinearFormat::kBF16 && row_blocks >= 4 * device_blocks();
+  const int tile_blocks = wide ? 2 : 1;
+  const int tiles = (row_blocks + tile_blocks - 1) / tile_blocks;
   const int k_blocks = linear_k_blocks(weight.format, weight.cols);
   const double units = static_cast<double>(tiles) * k_blocks;
   // In microseconds: reading one block at an SM's share of the memory's rate, adding up partial sums.
-  constexpr double kBlock = 16384.0 / (4.6e6 / 132);
-  constexpr double kMerge = 2.5;
+  const double block = tile_blocks * 16384.0 / (4.6e6 / 132);
+  constexpr double kMerge = 4.0;
   constexpr double kClusterMerge = 1.0;
   Sharing chosen;
   chosen.grid = static_cast<int>(std::min<double>(units, device_blocks()));
-  double least = std::ceil(units / chosen.grid) * kBlock + kMerge;
-  for (int size = 1; size <= (best ? 1 : 8); size *= 2) {
+  chosen.tile_blocks = tile_blocks;
+  double least = std::ceil(units / chosen.grid) * block + kMerge;
+  for (int size = 1; size <= (best || wide ? 1 : 8); size *= 2) {
     if (size > k_blocks) break;
     const int clusters = std::min(tiles, device_clusters(size));
     if (clusters == 0) continue;
     const double rounds = (tiles + clusters - 1) / clusters;
-    const double time = rounds * ((k_blocks + size - 1) / size * kBlock + (size == 1 ? 0 : kClusterMerge));
+    if (size > 1 && rounds > 1) continue;
+    const double time = rounds * ((k_blocks + size - 1) / size * block + (size == 1 ? 0 : kClusterMerge));
     if (time < least) {
       least = time;
-      chosen = {clusters * size, size, true};
+      chosen = {clusters * size, size, true, tile_blocks};
     }
   }
   return chosen;
 }
 
-std::size_t partial_bytes() {
-  return static_cast<std::size_t>(device_blocks()) * kLinearBlockRows * kLinearSmallRows * sizeof(float);
+std::size_t partial_bytes(const Sharing& sharing) {
+  return static_cast<std::size_t>(device_blocks()) * static_cast<std::size_t>(sharing.tile_blocks) *
+         kLinearBlockRows * kLinearSmallRows * sizeof(float);
 }
 
 template <typename... Parameters, typename... Arguments>
@@ -619,34 +645,51 @@ void launch(void (*kernel)(Parameters...), int grid, int cluster, int threads, s
   MIMO_CUDA(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
 }
 
-template <bool kFp8, int kRows, Mode kMode>
+template <bool kFp8, int kRows, Mode kMode, int kBlocks>
 void launch_rows(const CUtensorMap& x_map, const Params& params, const Sharing& sharing, bool overlap,
                  cudaStream_t stream) {
-  constexpr int kBytes = Plan<kFp8, kRows, kMode>::kBytes;
-  const auto kernel = linear_small<kFp8, kRows, kMode>;
+  using P = Plan<kFp8, kRows, kMode, kBlocks>;
+  const auto kernel = linear_small<kFp8, kRows, kMode, kBlocks>;
   static const bool raised = [kernel] {
-    MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+    MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kBytes));
     return true;
   }();
   static_cast<void>(raised);
-  launch(kernel, sharing.grid, sharing.cluster, kThreads, kBytes, overlap, stream, x_map, params);
+  launch(kernel, sharing.grid, sharing.cluster, P::kThreads, P::kBytes, overlap, stream, x_map, params);
 }
 
-template <bool kFp8, Mode kMode>
+template <bool kFp8, Mode kMode, int kBlocks>
 void launch_width(int width, const CUtensorMap& x_map, const Params& params, const Sharing& sharing,
                   bool overlap, cudaStream_t stream) {
   switch (width) {
     case 8:
-      return launch_rows<kFp8, 8, kMode>(x_map, params, sharing, overlap, stream);
+      return launch_rows<kFp8, 8, kMode, kBlocks>(x_map, params, sharing, overlap, stream);
     case 16:
-      return launch_rows<kFp8, 16, kMode>(x_map, params, sharing, overlap, stream);
+      return launch_rows<kFp8, 16, kMode, kBlocks>(x_map, params, sharing, overlap, stream);
     case 32:
-      return launch_rows<kFp8, 32, kMode>(x_map, params, sharing, overlap, stream);
+      return launch_rows<kFp8, 32, kMode, kBlocks>(x_map, params, sharing, overlap, stream);
     case 64:
-      return launch_rows<kFp8, 64, kMode>(x_map, params, sharing, overlap, stream);
+      return launch_rows<kFp8, 64, kMode, kBlocks>(x_map, params, sharing, overlap, stream);
     default:
-      return launch_rows<kFp8, 128, kMode>(x_map, params, sharing, overlap, stream);
+      return launch_rows<kFp8, 128, kMode, kBlocks>(x_map, params, sharing, overlap, stream);
   }
+}
+
+template <bool kFp8>
+void launch_mode(int width, const CUtensorMap& x_map, const Params& params, const Sharing& sharing, bool best,
+                 bool overlap, cudaStream_t stream) {
+  if constexpr (!kFp8) {
+    if (best) {
+      return sharing.tile_blocks == 2
+                 ? launch_width<false, Mode::kBest, 2>(width, x_map, params, sharing, overlap, stream)
+                 : launch_width<false, Mode::kBest, 1>(width, x_map, params, sharing, overlap, stream);
+    }
+    if (sharing.tile_blocks == 2) {
+      return launch_width<false, Mode::kShares, 2>(width, x_map, params, sharing, overlap, stream);
+    }
+  }
+  sharing.cluster > 1 ? launch_width<kFp8, Mode::kCluster, 1>(width, x_map, params, sharing, overlap, stream)
+                      : launch_width<kFp8, Mode::kShares, 1>(width, x_map, params, sharing, overlap, stream);
 }
 
 void run(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight, const BestArgs* best,
@@ -669,7 +712,9 @@ void run(const LinearArgs& args, const QuantRows* quant, const LinearWeight& wei
   params.x_scales = fp8 ? quant->scales : nullptr;
   params.x_scale_stride = fp8 ? quant->scale_stride : 0;
   params.k_blocks = linear_k_blocks(weight.format, weight.cols);
-  params.tiles = linear_row_blocks(weight.rows);
+  const Sharing sharing = share_out(weight, best != nullptr);
+  params.row_blocks = linear_row_blocks(weight.rows);
+  params.tiles = (params.row_blocks + sharing.tile_blocks - 1) / sharing.tile_blocks;
   params.n = weight.rows;
   params.rows = args.rows;
   params.y = args.y;
@@ -680,25 +725,23 @@ void run(const LinearArgs& args, const QuantRows* quant, const LinearWeight& wei
   params.ready = reinterpret_cast<std::int32_t*>(bytes);
   bytes += linear_small_counter_bytes();
   params.partial = reinterpret_cast<float4*>(bytes);
-  params.best = reinterpret_cast<Best*>(bytes + partial_bytes());
+  params.best = reinterpret_cast<Best*>(bytes + partial_bytes(sharing));
   params.count = best != nullptr ? best->count : 0;
-  const Sharing sharing = share_out(weight, best != nullptr);
   params.whole_tiles = sharing.whole_tiles;
+  fp8 ? launch_mode<true>(width, x_map, params, sharing, false, overlap, stream)
+      : launch_mode<false>(width, x_map, params, sharing, best != nullptr, overlap, stream);
   if (best != nullptr) {
-    if (fp8) throw std::invalid_argument("linear_best: BF16 weights only");
-    launch_width<false, Mode::kBest>(width, x_map, params, sharing, overlap, stream);
     launch(pick_best, args.rows, 1, kPickThreads, 0, overlap, stream, static_cast<const Best*>(params.best),
            params.tiles, args.rows, best->ids, best->probabilities);
-  } else if (sharing.cluster > 1) {
-    fp8 ? launch_width<true, Mode::kCluster>(width, x_map, params, sharing, overlap, stream)
-        : launch_width<false, Mode::kCluster>(width, x_map, params, sharing, overlap, stream);
-  } else {
-    fp8 ? launch_width<true, Mode::kShares>(width, x_map, params, sharing, overlap, stream)
-        : launch_width<false, Mode::kShares>(width, x_map, params, sharing, overlap, stream);
   }
 }
 
 }  // namespace
+
+bool linear_small_whole(const LinearWeight& weight) {
+  const Sharing sharing = share_out(weight, false);
+  return sharing.whole_tiles && sharing.cluster == 1;
+}
 
 std::size_t linear_small_counter_bytes() {
   return (static_cast<std::size_t>(device_blocks()) * sizeof(std::int32_t) + 255) / 256 * 256;
@@ -706,7 +749,7 @@ std::size_t linear_small_counter_bytes() {
 
 std::size_t linear_small_workspace(const LinearWeight& weight, bool best) {
   const std::size_t tiles = static_cast<std::size_t>(linear_row_blocks(weight.rows));
-  return linear_small_counter_bytes() + partial_bytes() +
+  return linear_small_counter_bytes() + partial_bytes(share_out(weight, best)) +
          (best ? tiles * kLinearSmallRows * sizeof(Best) : 0);
 }
 
@@ -715,9 +758,11 @@ void launch_linear_small(const LinearArgs& args, const QuantRows* quant, const L
   run(args, quant, weight, nullptr, workspace, overlap, stream);
 }
 
-void launch_linear_best(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight,
-                        const BestArgs& best, void* workspace, bool overlap, cudaStream_t stream) {
-  run(args, quant, weight, &best, workspace, overlap, stream);
+void launch_linear_best(const LinearArgs& args, const LinearWeight& weight, const BestArgs& best,
+                        void* workspace, bool overlap, cudaStream_t stream) {
+  if (weight.format != LinearFormat::kBF16) throw std::invalid_argument("linear_best: BF16 weights only");
+  if (best.count < 1 || best.count > weight.rows) throw std::invalid_argument("linear_best: count");
+  run(args, nullptr, weight, &best, workspace, overlap, stream);
 }
 
 }  // namespace mimo::cuda
