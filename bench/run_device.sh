@@ -101,8 +101,9 @@ for part in "${parts[@]}"; do
     model)
       say "12 layers of V2.6-Flash at full size, random weights"
       limited 150 model "$bin/mimo" bench model --load-format random --config bench/configs/v26-flash-12.json --device cuda \
+        --speculative-algorithm DFLASH --speculative-draft-config bench/configs/v26-flash-12-dflash.json \
         -p 2048,8192 --chunked-prefill-size 8192 -n 16 -d 2048,46000,180000 -b 1,4,32 -w 1,8 -r 3
-      tail -n 40 "$out/model.txt"
+      tail -n 50 "$out/model.txt"
       ;;
     *) echo "run_device.sh: unknown part '$part'" >&2; exit 2 ;;
   esac

@@ -10,6 +10,7 @@
 
 #include "checkpoint/dflash_config.h"
 #include "checkpoint/safetensors_set.h"
+#include "core/huge_buffer.h"
 #include "core/result.h"
 #include "core/weight_view.h"
 
@@ -28,13 +29,15 @@ struct DFlashLayerWeights {
   WeightView down;                // [hidden, intermediate]
 };
 
-// Owns the maps that its views point into.
+// Owns the maps, or the memory, that its views point into.
 class DFlashWeights {
  public:
   // DIR/model.safetensors.index.json, or DIR/dflash_draft_model.safetensors, or DIR/model.safetensors. Every
   // tensor of the config must be there as BF16 with its shape, and no other: one that is missing, unexpected
   // or different is an error naming it (a lost sink tensor costs acceptance and nothing else would tell).
   static Result<DFlashWeights> open(const std::string& directory, const DFlashConfig& config);
+  // Random weights of the config, for measurements: as fill_random makes them.
+  static Result<DFlashWeights> random(const DFlashConfig& config, std::uint64_t seed);
 
   WeightView fc;                   // [hidden, taps * hidden]
   std::vector<float> hidden_norm;  // [hidden], on fc's output
@@ -45,10 +48,9 @@ class DFlashWeights {
 
  private:
   DFlashWeights() = default;
-  Status read(const DFlashConfig& config, const std::string& directory);
-
   std::optional<SafetensorsSet> set_;
   std::optional<SafetensorsFile> file_;
+  std::optional<HugeBuffer> generated_;
 };
 
 }  // namespace mimo

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "checkpoint/random_fill.h"
 #include "core/file.h"
 #include "core/number_formats.h"
 
@@ -365,6 +366,18 @@ Result<std::vector<float>> load_mask_embedding(const std::string& directory, int
   if (!bytes) return forward_error(bytes);
   return parse_mask_embedding({reinterpret_cast<const std::uint8_t*>(bytes->data()), bytes->size()}, path,
                               mask_token_id, hidden);
+}
+
+std::vector<float> random_mask_embedding(int hidden, std::uint64_t seed) {
+  ExpectedTensor tensor;
+  tensor.name = kMaskEmbedding;
+  tensor.dtype = DType::kF32;
+  tensor.dims = {hidden, 0};
+  tensor.rank = 1;
+  std::vector<float> values(static_cast<std::size_t>(hidden));
+  const FillJob job{&tensor, hidden, reinterpret_cast<std::uint8_t*>(values.data())};
+  fill_random({&job, 1}, seed, 1);
+  return values;
 }
 
 }  // namespace mimo

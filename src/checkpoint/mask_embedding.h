@@ -24,4 +24,7 @@ Result<std::vector<float>> parse_mask_embedding(std::span<const std::uint8_t> by
 // draft would be rejected.
 Result<std::vector<float>> load_mask_embedding(const std::string& directory, int mask_token_id, int hidden);
 
+// A random one, ~ N(0, 1): for measurements.
+std::vector<float> random_mask_embedding(int hidden, std::uint64_t seed);
+
 }  // namespace mimo

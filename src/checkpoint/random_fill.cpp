@@ -165,7 +165,8 @@ struct Spread {
 
 Spread spread_of(const FillJob& job) {
   const std::string_view name = job.tensor->name;
-  if (name.ends_with("attention_sink_bias") || name == "model.embed_tokens.weight") return {0, 1};
+  if (name.ends_with("attention_sink_bias") || name == "model.embed_tokens.weight" || name == kMaskEmbedding)
+    return {0, 1};
   if (name.ends_with("e_score_correction_bias")) return {0, 0.01};
   if (job.tensor->rank == 1) return {1, 0.05};  // norms
   return {0, 1 / std::sqrt(static_cast<double>(job.fan_in))};

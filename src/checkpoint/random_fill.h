@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/tensor_table.h"
@@ -17,7 +18,10 @@ struct FillJob {
   std::uint8_t* out = nullptr;
 };
 
-// Matrices ~ N(0, 1/fan_in), embedding ~ N(0, 1), norms near 1, sinks ~ N(0, 1), router bias ~ N(0, 0.01^2).
+// Name of the one vector that is an embedding: a drafter's mask.
+inline constexpr std::string_view kMaskEmbedding = "mask_embedding";
+
+// Matrices ~ N(0, 1/fan_in), embeddings ~ N(0, 1), norms near 1, sinks ~ N(0, 1), router bias ~ N(0, 0.01^2).
 // The bytes depend only on (seed, tensor name), not on the number of threads. No NaN code occurs.
 void fill_random(std::span<const FillJob> jobs, std::uint64_t seed, int threads);
 

@@ -14,6 +14,7 @@
 #include "core/json.h"
 #include "core/memory_bandwidth.h"
 #include "engine/model_bench.h"
+#include "ops/attention_select.h"
 #include "ops/backend_array.h"
 
 namespace mimo {
@@ -45,9 +46,103 @@ double copy_bandwidth(Ops& ops) {
   return best;
 }
 
+int largest(const std::vector<int>& values) {
+  return values.empty() ? 1 : *std::max_element(values.begin(), values.end());
+}
+
+json::object row_json(const ModelBenchRow& row, double roof) {
+  json::object result;
+  result["test"] = row.test;
+  result["tokens_per_second"] = row.median;
+  result["min"] = row.lowest;
+  result["max"] = row.highest;
+  if (row.prompt_seconds > 0) {
+    result["ttft_seconds"] = row.prompt_seconds;
+    return result;
+  }
+  result["step_seconds"] = row.step_rows / row.median;
+  result["bytes_per_token"] = row.bytes_per_token;
+  result["bandwidth"] = row.bytes_per_token * row.median;
+  result["bandwidth_fraction"] = row.bytes_per_token * row.median / roof;
+  return result;
+}
+
+json::object draft_json(const DraftBenchRow& row, double roof) {
+  json::object result;
+  result["test"] = row.test;
+  result["draft_seconds"] = row.times.draft;
+  result["verify_seconds"] = row.times.verify;
+  result["observe_seconds"] = row.times.observe;
+  result["step_seconds"] = row.times.step;
+  result["decode_step_seconds"] = row.decode;
+  result["bytes_per_step"] = row.bytes;
+  result["bandwidth_fraction"] = row.bytes / row.times.step / roof;
+  result["drafter_bytes_per_step"] = row.drafter_bytes;
+  result["drafter_bandwidth_fraction"] = row.drafter_bytes / (row.times.draft + row.times.observe) / roof;
+  result["even_accept_length"] = row.even();
+  json::object gains;
+  for (const DraftBenchRow::Gain& gain : row.gains) gains[std::to_string(gain.accept_length)] = gain.speedup;
+  result["speedup_at_accept_length"] = std::move(gains);
+  return result;
+}
+
+void print_rows(const std::vector<ModelBenchRow>& rows, double roof) {
+  fmt::print(
+      "| test | tokens/s (median) | min | max | ms a step | MB a token | GB/s | of roof "
+      "|\n|---|---|---|---|---|---|---|---|\n");
+  for (const ModelBenchRow& row : rows) {
+    if (row.prompt_seconds > 0) {
+      fmt::print("| {} | {:.1f} | {:.1f} | {:.1f} | TTFT {:.1f} | | | |\n", row.test, row.median, row.lowest,
+                 row.highest, 1e3 * row.prompt_seconds);
+      continue;
+    }
+    const double rate = row.bytes_per_token * row.median;
+    fmt::print("| {} | {:.2f} | {:.2f} | {:.2f} | {:.3f} | {:.1f} | {:.1f} | {:.0f}% |\n", row.test,
+               row.median, row.lowest, row.highest, 1e3 * row.step_rows / row.median,
+               row.bytes_per_token / 1e6, rate / 1e9, 100 * rate / roof);
+  }
+}
+
+// Whole steps with drafts. Times in ms.
+void print_drafts(const std::vector<DraftBenchRow>& rows, double roof) {
+  if (rows.empty()) return;
+  fmt::print(
+      "\n| with drafts, ms | draft | of roof | verify | observe | whole step | MB a step | of roof | plain "
+      "step | "
+      "even at accept length ");
+  for (const DraftBenchRow::Gain& gain : rows.front().gains)
+    fmt::print("| speed-up at {} ", gain.accept_length);
+  fmt::print("|\n|---|---|---|---|---|---|---|---|---|---");
+  for (std::size_t i = 0; i < rows.front().gains.size(); ++i) fmt::print("|---");
+  fmt::print("|\n");
+  for (const DraftBenchRow& row : rows) {
+    const DraftStepTimes& times = row.times;
+    fmt::print("| {} | {:.3f} | {:.0f}% | {:.3f} | {:.3f} | {:.3f} | {:.1f} | {:.0f}% | {:.3f} | {:.2f} ",
+               row.test, 1e3 * times.draft, 100 * row.drafter_bytes / (times.draft + times.observe) / roof,
+               1e3 * times.verify, 1e3 * times.observe, 1e3 * times.step, row.bytes / 1e6,
+               100 * row.bytes / times.step / roof, 1e3 * row.decode, row.even());
+    for (const DraftBenchRow::Gain& gain : row.gains) fmt::print("| {:.2f} ", gain.speedup);
+    fmt::print("|\n");
+  }
+  fmt::print(
+      "\n\"Of roof\" of the drafter: its weights and the output head over draft and observe. The last "
+      "columns are "
+      "accept length x plain step / whole step.\n");
+}
+
 int run(BenchModelOptions& options) {
+  if (options.bench.generate > 0) {
+    options.model.max_running = largest(options.bench.batches);
+  } else if (options.model.drafter.algorithm != "NONE") {
+    return report_error(
+        {ErrorCode::kInvalidArgument, fmt::format("--speculative-algorithm {}: has no effect with --n-gen 0",
+                                                  options.model.drafter.algorithm)});
+  }
   Result<LoadedModel> loaded = load_model(options.model);
   if (!loaded) return report_error(loaded.error());
+  const ModelConfig& config = loaded->model->config();
+  options.bench.head_bytes =
+      (options.model.requantize_bf16 ? 1.0 : 2.0) * static_cast<double>(config.vocab) * config.hidden;
   options.bench.kv_dtype = loaded->kv_dtype;
   options.bench.page_size = options.model.page_size;
 
@@ -58,9 +153,9 @@ int run(BenchModelOptions& options) {
     return measure_read_bandwidth(pool, 1024);
   };
   double roof = read_rate();
-  const Result<std::vector<ModelBenchRow>> rows =
-      run_model_bench(*loaded->model, *loaded->ops, options.bench);
-  if (!rows) return report_error(rows.error());
+  const Result<ModelBenchResult> measured =
+      run_model_bench(*loaded->model, *loaded->ops, loaded->drafter.get(), options.bench);
+  if (!measured) return report_error(measured.error());
   // The achievable rate drifts on shared hosts: measured before and after, the higher one is the roof.
   roof = std::max(roof, read_rate());
 
@@ -79,21 +174,15 @@ int run(BenchModelOptions& options) {
     out["load_seconds"] = loaded->load_seconds;
     out["read_bandwidth"] = roof;
     json::array results;
-    for (const ModelBenchRow& row : *rows) {
-      json::object result;
-      result["test"] = row.test;
-      result["tokens_per_second"] = row.median;
-      result["min"] = row.lowest;
-      result["max"] = row.highest;
-      result["step_seconds"] = row.step_rows / row.median;
-      if (row.bytes_per_token > 0) {
-        result["bytes_per_token"] = row.bytes_per_token;
-        result["bandwidth"] = row.bytes_per_token * row.median;
-        result["bandwidth_fraction"] = row.bytes_per_token * row.median / roof;
-      }
-      results.push_back(std::move(result));
-    }
+    for (const ModelBenchRow& row : measured->rows) results.push_back(row_json(row, roof));
     out["results"] = std::move(results);
+    if (loaded->drafter) {
+      out["drafter"] = loaded->drafter->name();
+      out["drafter_weight_bytes"] = loaded->drafter->weight_bytes();
+      json::array drafts;
+      for (const DraftBenchRow& row : measured->drafts) drafts.push_back(draft_json(row, roof));
+      out["draft_steps"] = std::move(drafts);
+    }
     fmt::print("{}\n", json::serialize(out));
     return 0;
   }
@@ -106,20 +195,8 @@ int run(BenchModelOptions& options) {
   } else {
     fmt::print("memory     {:.1f} GB/s copied, read and written\n\n", roof / 1e9);
   }
-  fmt::print(
-      "| test | tokens/s (median) | min | max | ms a step | MB a token | GB/s | of roof "
-      "|\n|---|---|---|---|---|---|---|---|\n");
-  for (const ModelBenchRow& row : *rows) {
-    if (row.bytes_per_token > 0) {
-      const double rate = row.bytes_per_token * row.median;
-      fmt::print("| {} | {:.2f} | {:.2f} | {:.2f} | {:.3f} | {:.1f} | {:.1f} | {:.0f}% |\n", row.test,
-                 row.median, row.lowest, row.highest, 1e3 * row.step_rows / row.median,
-                 row.bytes_per_token / 1e6, rate / 1e9, 100 * rate / roof);
-    } else {
-      fmt::print("| {} | {:.1f} | {:.1f} | {:.1f} | | | | |\n", row.test, row.median, row.lowest,
-                 row.highest);
-    }
-  }
+  print_rows(measured->rows, roof);
+  print_drafts(measured->drafts, roof);
   return 0;
 }
 
@@ -128,8 +205,8 @@ int run(BenchModelOptions& options) {
 CommandBody add_bench_command(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure");
   bench->require_subcommand(1);
-  CLI::App* model =
-      bench->add_subcommand("model", "Time the forward pass: prompt processing (pp) and generation (tg)");
+  CLI::App* model = bench->add_subcommand(
+      "model", "Time the forward pass: prompt processing (pp), generation (tg), steps with drafts");
   auto options = std::make_shared<BenchModelOptions>();
   add_model_options(*model, options->model, ModelUse::kForward);
   model->add_option("-p,--n-prompt", options->bench.prompt_lengths, "Prompt lengths")
@@ -157,6 +234,22 @@ CommandBody add_bench_command(CLI::App& app) {
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 64))
       ->default_str("1");
+  // Of the --speculative-* options those that a single step depends on.
+  DrafterOptions& drafter = options->model.drafter;
+  model
+      ->add_option("--speculative-algorithm", drafter.algorithm,
+                   "Also time whole steps with drafts of a block: DFLASH, MTP (the checkpoint's heads)")
+      ->check(CLI::IsMember({"DFLASH", "MTP", "NONE"}))
+      ->capture_default_str();
+  model->add_option("--speculative-draft-model-path", drafter.directory,
+                    "Directory of the DFlash drafter; default: dflash/ of the checkpoint");
+  model->add_option("--speculative-draft-config", drafter.random_config,
+                    "config.json of a DFlash drafter with random weights from --seed");
+  model
+      ->add_option(kDraftAttentionFlag, drafter.attention,
+                   "Attention kernel of the DFlash drafter's blocks; as --attention-backend")
+      ->check(CLI::IsMember(attention_backend_names()))
+      ->capture_default_str();
   model->add_option("-r,--repetitions", options->bench.repeats, "Repeats (the median is reported)")
       ->check(CLI::Range(1, 1000))
       ->default_val(5);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/file.h"
 #include "model/dflash.h"
 #include "model/mtp.h"
 #include "ops/attention_select.h"
@@ -32,6 +33,7 @@ std::vector<std::string> given_for_dflash(const DrafterOptions& options) {
     if (value) names.push_back(fmt::format("--speculative-{} {}", flag, *value));
   };
   add("draft-model-path", options.directory);
+  add("draft-config", options.random_config);
   add("dflash-final-tap", options.final_tap);
   add("dflash-window", options.window);
   if (options.attention != "auto" && options.attention != "cpu") {
@@ -42,20 +44,32 @@ std::vector<std::string> given_for_dflash(const DrafterOptions& options) {
 
 Result<DrafterChoice> choose_kind(const DrafterOptions& options, const std::string& directory) {
   if (options.algorithm == "NONE")
-    return DrafterChoice{DrafterKind::kNone, {}, "--speculative-algorithm NONE"};
-  if (options.algorithm == "MTP") return DrafterChoice{DrafterKind::kMtp, {}, "--speculative-algorithm MTP"};
+    return DrafterChoice{DrafterKind::kNone, {}, {}, "--speculative-algorithm NONE"};
+  if (options.algorithm == "MTP")
+    return DrafterChoice{DrafterKind::kMtp, {}, {}, "--speculative-algorithm MTP"};
   const bool automatic = options.algorithm == "AUTO";
+  if (options.directory && options.random_config) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--speculative-draft-model-path {} and --speculative-draft-config {}: expected one of them",
+                *options.directory, *options.random_config);
+  }
   if (options.directory) {
-    return DrafterChoice{DrafterKind::kDFlash, *options.directory, "--speculative-draft-model-path"};
+    return DrafterChoice{DrafterKind::kDFlash, *options.directory, {}, "--speculative-draft-model-path"};
+  }
+  if (options.random_config) {
+    return DrafterChoice{DrafterKind::kDFlash, {}, *options.random_config, "random weights"};
   }
   // By the folder alone: one that was copied in part is an error to be told, not a checkpoint without a drafter.
   std::error_code error;
   if (!directory.empty() && std::filesystem::is_directory(directory + "/dflash", error)) {
-    return DrafterChoice{DrafterKind::kDFlash, directory + "/dflash",
+    return DrafterChoice{DrafterKind::kDFlash,
+                         directory + "/dflash",
+                         {},
                          automatic ? "the checkpoint ships dflash/" : "--speculative-algorithm DFLASH"};
   }
   if (automatic) {
     return DrafterChoice{DrafterKind::kNone,
+                         {},
                          {},
                          directory.empty() ? "random weights have none" : "the checkpoint ships no dflash/"};
   }
@@ -63,6 +77,15 @@ Result<DrafterChoice> choose_kind(const DrafterOptions& options, const std::stri
               "--speculative-algorithm DFLASH: {}/dflash not found; expected a drafter there, or "
               "--speculative-draft-model-path DIR",
               directory.empty() ? std::string("(random weights)") : directory);
+}
+
+Result<std::unique_ptr<DFlashDrafter>> load_dflash(const DrafterChoice& choice, const DrafterSetup& setup,
+                                                   const TargetModel& target, Ops& ops,
+                                                   const DFlashDrafter::Options& options) {
+  if (choice.random_config.empty()) return DFlashDrafter::load(choice.directory, target, ops, options);
+  Result<DFlashConfig> config = read_drafter_config(choice, target.config());
+  if (!config) return forward_error(config);
+  return DFlashDrafter::load_random(std::move(*config), setup.seed, target, ops, options);
 }
 
 Error refused_drafter(Error error) {
@@ -151,6 +174,13 @@ Result<DrafterChoice> choose_drafter(DrafterOptions& options, const std::string&
   return choice;
 }
 
+Result<DFlashConfig> read_drafter_config(const DrafterChoice& choice, const ModelConfig& target) {
+  if (choice.random_config.empty()) return load_dflash_config(choice.directory, target);
+  const Result<std::string> text = read_file(choice.random_config, 1u << 20);
+  if (!text) return forward_error(text);
+  return parse_dflash_config(*text, choice.random_config, target);
+}
+
 Status check_drafter(const DrafterChoice& choice, const DrafterOptions& options, const WeightSource& source) {
   if (choice.kind == DrafterKind::kNone) return {};
   if (choice.kind == DrafterKind::kMtp) {
@@ -158,7 +188,7 @@ Status check_drafter(const DrafterChoice& choice, const DrafterOptions& options,
     return fail(ErrorCode::kNotFound,
                 "--speculative-algorithm MTP: the checkpoint has no MTP heads (model.mtp.layers.*)");
   }
-  const Result<DFlashConfig> config = load_dflash_config(choice.directory, source.config());
+  const Result<DFlashConfig> config = read_drafter_config(choice, source.config());
   if (!config) return tl::unexpected(refused_drafter(config.error()));
   return validate(options.speculation, config->block - 1);
 }
@@ -186,8 +216,7 @@ Result<std::unique_ptr<Drafter>> load_drafter(const DrafterChoice& choice, const
     dflash.vocab = setup.vocab;
     if (options.final_tap == "post_norm") dflash.final_tap = DFlashDrafter::FinalTap::kPostNorm;
     if (options.window == "anchor") dflash.window_start = WindowStart::kAnchor;
-    Result<std::unique_ptr<DFlashDrafter>> loaded =
-        DFlashDrafter::load(choice.directory, target, ops, dflash);
+    Result<std::unique_ptr<DFlashDrafter>> loaded = load_dflash(choice, setup, target, ops, dflash);
     if (!loaded) return tl::unexpected(refused_drafter(loaded.error()));
     drafter = std::move(*loaded);
   }

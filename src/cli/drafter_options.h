@@ -1,10 +1,12 @@
 // The --speculative-* options, and the drafter that they and the checkpoint come to.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "checkpoint/dflash_config.h"
 #include "checkpoint/weight_source.h"
 #include "core/result.h"
 #include "engine/speculation_options.h"
@@ -22,6 +24,7 @@ inline constexpr const char* kDraftAttentionFlag = "--speculative-draft-attentio
 struct DrafterOptions {
   std::string algorithm = "AUTO";
   std::optional<std::string> directory;       // of a DFlash drafter; none: dflash/ of the checkpoint
+  std::optional<std::string> random_config;   // config.json of a DFlash drafter with random weights
   std::optional<std::string> final_tap;       // pre_norm, post_norm
   std::optional<std::string> window;          // row, anchor
   std::string attention = "auto";             // kernel of its blocks
@@ -42,13 +45,17 @@ enum class DrafterKind { kNone, kDFlash, kMtp };
 
 struct DrafterChoice {
   DrafterKind kind = DrafterKind::kNone;
-  std::string directory;  // kDFlash
-  std::string reason;     // for the start-up line
+  std::string directory;  // kDFlash, if its weights are not random
+  std::string random_config;
+  std::string reason;  // for the start-up line
 };
 
 // What the options mean for the checkpoint in `directory` (empty: random weights), before anything is loaded.
 // Refuses options that would have no effect. Fills options.speculation.
 Result<DrafterChoice> choose_drafter(DrafterOptions& options, const std::string& directory);
+
+// The config of a chosen DFlash drafter.
+Result<DFlashConfig> read_drafter_config(const DrafterChoice& choice, const ModelConfig& target);
 
 // Whether the drafter of an opened checkpoint can do what is asked, as far as that shows before weights are
 // read.
@@ -60,6 +67,7 @@ struct DrafterSetup {
   int vocab = 0;         // ids of the tokenizer; 0: all of the output head
   int page_size = 64;
   KvDType kv = KvDType::kBF16;
+  std::uint64_t seed = 0;  // of random weights
 };
 
 // Null for kNone. What check_drafter refuses must not come here.

@@ -92,7 +92,7 @@ Result<std::vector<AttentionQuery>> known_attention_calls(const ModelOptions& op
   if (choice.kind != DrafterKind::kDFlash) {
     return attention_calls(config, nullptr, options.page_size, loaded.kv_dtype);
   }
-  const Result<DFlashConfig> drafter = load_dflash_config(choice.directory, config);
+  const Result<DFlashConfig> drafter = read_drafter_config(choice, config);
   if (!drafter) return forward_error(drafter);
   return attention_calls(config, &*drafter, options.page_size, loaded.kv_dtype);
 }
@@ -200,6 +200,7 @@ Result<LoadedModel> load_model(ModelOptions& options) {
   setup.vocab = std::min(options.allowed_vocab, loaded.model->config().vocab);
   setup.page_size = options.page_size;
   setup.kv = loaded.kv_dtype;
+  setup.seed = options.seed;
   Result<std::unique_ptr<Drafter>> drafter =
       load_drafter(*choice, options.drafter, setup, *loaded.source, *loaded.model, *loaded.ops);
   if (!drafter) return forward_error(drafter);
@@ -214,7 +215,7 @@ Result<LoadedModel> load_model(ModelOptions& options) {
              options.backend == "reference"
                  ? ""
                  : (is_exact(options, small) ? ", exact activations" : ", fast activations"));
-  if (options.use == ModelUse::kGenerate) {
+  if (options.use == ModelUse::kGenerate || loaded.drafter) {
     fmt::print(stderr, "drafter {}\n", describe_drafter(*choice, loaded.drafter.get()));
   }
   return loaded;

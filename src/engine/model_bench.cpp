@@ -2,96 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
-#include <random>
+#include <optional>
 
 #include "cache/sequence_pages.h"
+#include "engine/bench_sequences.h"
 
 namespace mimo {
 namespace {
 
+// Rows of context that a drafter is shown at a time.
+constexpr int kContextRows = 256;
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
-
-// Sequences side by side. Each has its own pages of full layers; of window layers a ring, since nobody looks further
-// back. Nothing is evicted, so that a test can go back to its start.
-class Sequences {
- public:
-  Sequences(TargetModel& model, Ops& ops, ModelKv& kv, int page_size, int count, std::int64_t capacity,
-            std::int64_t ring)
-      : model_(model), kv_(kv), page_size_(page_size), on_backend_(!ops.host_memory()) {
-    const std::int64_t pages = pages_for(capacity, page_size);
-    full_.resize(static_cast<std::size_t>(count));
-    window_.resize(full_.size());
-    for (std::size_t s = 0; s < full_.size(); ++s) {
-      const auto index = static_cast<std::int64_t>(s);
-      for (std::int64_t p = 0; p < pages; ++p) {
-        full_[s].push_back(static_cast<std::int32_t>(index * pages + p));
-        window_[s].push_back(static_cast<std::int32_t>(index * ring + p % ring));
-      }
-    }
-  }
-
-  // Rows at positions [position, position + rows) of each of the first `count` sequences; the best token after the
-  // last one, as a server needs, or after every row of a block.
-  void step(std::int64_t position, int rows, int count, bool every_row) {
-    const auto total = static_cast<std::size_t>(rows) * static_cast<std::size_t>(count);
-    tokens_.resize(total);
-    for (std::int32_t& token : tokens_) token = pick_(random_) % model_.config().vocab;
-    full_rows_.clear();
-    window_rows_.clear();
-    wanted_.clear();
-    for (int s = 0; s < count; ++s) {
-      full_rows_.push_back({s * rows, rows, position, full_[static_cast<std::size_t>(s)]});
-      window_rows_.push_back({s * rows, rows, position, window_[static_cast<std::size_t>(s)]});
-      for (int r = every_row ? 0 : rows - 1; r < rows; ++r) wanted_.push_back(s * rows + r);
-    }
-    ForwardBatch batch{tokens_, full_rows_, window_rows_, {}};
-    if (on_backend_) {
-      batch.best_rows = wanted_;
-      batch.best_vocab = model_.config().vocab;
-      best_.resize(wanted_.size());
-    } else {
-      batch.logit_rows = wanted_;
-      logits_.resize(wanted_.size() * static_cast<std::size_t>(model_.config().vocab));
-    }
-    model_.forward(batch, kv_, logits_, best_);
-  }
-
-  void prefill(int length, int chunk) {
-    for (int at = 0; at < length; at += chunk) step(at, std::min(chunk, length - at), 1, false);
-  }
-
-  // Fills the context of all sequences with copies of the first page of the first one.
-  void fill_context() {
-    step(0, page_size_, 1, false);
-    for (const LayerKind kind : {LayerKind::kFull, LayerKind::kWindow}) {
-      const auto& tables = kind == LayerKind::kFull ? full_ : window_;
-      std::vector<std::byte> page(kv_.page_bytes(model_.config(), kind));
-      kv_.read_page(model_.config(), kind, tables[0][0], page);
-      std::int32_t last = 0;
-      for (const auto& table : tables) last = std::max(last, *std::max_element(table.begin(), table.end()));
-      for (std::int32_t p = 0; p <= last; ++p) kv_.write_page(model_.config(), kind, p, page);
-    }
-  }
-
- private:
-  TargetModel& model_;
-  ModelKv& kv_;
-  int page_size_;
-  bool on_backend_;
-  std::vector<std::vector<std::int32_t>> full_;
-  std::vector<std::vector<std::int32_t>> window_;
-  std::vector<SequenceRows> full_rows_;
-  std::vector<SequenceRows> window_rows_;
-  std::vector<std::int32_t> wanted_;
-  std::vector<std::int32_t> tokens_;
-  std::vector<float> logits_;
-  std::vector<std::int32_t> best_;
-  std::mt19937 random_{42};
-  std::uniform_int_distribution<std::int32_t> pick_{0, 1 << 30};
-};
 
 ModelBenchRow summarize(std::string test, std::vector<double> rates) {
   std::sort(rates.begin(), rates.end());
@@ -115,66 +39,143 @@ double kv_bytes_per_token(const ModelConfig& config, KvDType dtype, int depth) {
   return total;
 }
 
-}  // namespace
+int largest(const std::vector<int>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
 
-Result<std::vector<ModelBenchRow>> run_model_bench(TargetModel& model, Ops& ops,
-                                                   const ModelBenchOptions& options) {
-  const auto largest = [](const std::vector<int>& values) {
-    return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
-  };
-  const ModelConfig& config = model.config();
-  const int widest = options.generate > 0 ? largest(options.widths) : 1;
-  const int sequences_count = options.generate > 0 ? std::max(1, largest(options.batches)) : 1;
-  const std::int64_t capacity =
-      std::max({std::int64_t{options.page_size}, std::int64_t{largest(options.prompt_lengths)},
-                std::int64_t{largest(options.depths)} + std::int64_t{options.generate} * widest});
-  const int chunk = std::max({options.chunk, options.page_size, widest});
-  const std::int64_t ring = config.window.window > 0
-                                ? pages_for(config.window.window + chunk, options.page_size) + 1
-                                : pages_for(capacity, options.page_size);
-  Result<ModelKv> kv = ModelKv::make(ops, config,
-                                     {.dtype = options.kv_dtype,
-                                      .page_size = options.page_size,
-                                      .full_pages = sequences_count * pages_for(capacity, options.page_size),
-                                      .window_pages = sequences_count * ring});
-  if (!kv) return forward_error(kv);
-  Sequences sequences(model, ops, *kv, options.page_size, sequences_count, capacity, ring);
-  std::vector<ModelBenchRow> rows;
+// One run over all tests.
+class ModelBench {
+ public:
+  ModelBench(TargetModel& model, Ops& ops, Drafter* drafter, const ModelBenchOptions& options)
+      : model_(model), ops_(ops), drafter_(drafter), options_(options) {}
 
-  for (const int length : options.prompt_lengths) {
-    std::vector<double> rates;
-    for (int repeat = -1; repeat < options.repeats; ++repeat) {
-      const auto start = std::chrono::steady_clock::now();
-      sequences.prefill(length, options.chunk);
-      if (repeat >= 0) rates.push_back(length / seconds_since(start));
-    }
-    rows.push_back(summarize(fmt::format("pp{}", length), rates));
-  }
-  if (options.generate == 0) return rows;
-  sequences.fill_context();
-  for (const int depth : options.depths) {
-    for (const int batch : options.batches) {
-      for (const int width : options.widths) {
-        std::vector<double> rates;
-        for (int repeat = -1; repeat < options.repeats; ++repeat) {
-          const auto start = std::chrono::steady_clock::now();
-          for (int i = 0; i < options.generate; ++i) sequences.step(depth + i * width, width, batch, true);
-          if (repeat >= 0) rates.push_back(options.generate * width * batch / seconds_since(start));
+  Result<ModelBenchResult> run() {
+    if (const Status ok = make_room(); !ok) return forward_error(ok);
+    ModelBenchResult result;
+    for (const int length : options_.prompt_lengths) result.rows.push_back(prompt(length));
+    if (options_.generate == 0) return result;
+    sequences_->fill_context();
+    for (const int depth : options_.depths) {
+      for (const int batch : options_.batches) {
+        double decode = 0;
+        for (const int width : options_.widths) {
+          result.rows.push_back(steps(depth, batch, width));
+          if (width == 1) decode = batch / result.rows.back().median;
         }
-        std::string name = width == 1 ? fmt::format("tg{} @ d{}", options.generate, depth)
-                                      : fmt::format("verify{} @ d{}", width, depth);
-        if (sequences_count > 1) name += fmt::format(" b{}", batch);
-        ModelBenchRow row = summarize(std::move(name), rates);
-        row.step_rows = width * batch;
-        row.bytes_per_token =
-            (model.bytes_per_step(width * batch) +
-             batch * kv_bytes_per_token(config, options.kv_dtype, depth + options.generate * width / 2)) /
-            row.step_rows;
-        rows.push_back(row);
+        if (drafter_ == nullptr) continue;
+        if (decode == 0) decode = batch / steps(depth, batch, 1).median;
+        Result<DraftBenchRow> row = drafted(depth, batch, decode);
+        if (!row) return forward_error(row);
+        result.drafts.push_back(std::move(*row));
       }
     }
+    return result;
   }
-  return rows;
+
+ private:
+  Status make_room() {
+    const ModelConfig& config = model_.config();
+    int widest = options_.generate > 0 ? largest(options_.widths) : 1;
+    count_ = options_.generate > 0 ? std::max(1, largest(options_.batches)) : 1;
+    std::int64_t behind = std::int64_t{options_.generate} * widest;
+    if (drafter_ != nullptr) {
+      widest = std::max(widest, 1 + drafter_->max_drafts());
+      behind = std::max(behind, DraftBench::room_needed(*drafter_, options_.generate));
+    }
+    capacity_ = std::max({std::int64_t{options_.page_size}, std::int64_t{largest(options_.prompt_lengths)},
+                          std::int64_t{largest(options_.depths)} + behind});
+    const int chunk = std::max({options_.chunk, options_.page_size, widest});
+    const std::int64_t ring = config.window.window > 0
+                                  ? pages_for(config.window.window + chunk, options_.page_size) + 1
+                                  : pages_for(capacity_, options_.page_size);
+    Result<ModelKv> kv = ModelKv::make(ops_, config,
+                                       {.dtype = options_.kv_dtype,
+                                        .page_size = options_.page_size,
+                                        .full_pages = count_ * pages_for(capacity_, options_.page_size),
+                                        .window_pages = count_ * ring});
+    if (!kv) return forward_error(kv);
+    kv_.emplace(std::move(*kv));
+    sequences_.emplace(model_, ops_, *kv_,
+                       BenchSequences::Shape{options_.page_size, count_, capacity_, ring});
+    return {};
+  }
+
+  ModelBenchRow prompt(int length) {
+    std::vector<double> rates;
+    for (int repeat = -1; repeat < options_.repeats; ++repeat) {
+      const auto start = std::chrono::steady_clock::now();
+      sequences_->prefill(length, options_.chunk);
+      if (repeat >= 0) rates.push_back(length / seconds_since(start));
+    }
+    ModelBenchRow row = summarize(fmt::format("pp{}", length), rates);
+    row.prompt_seconds = length / row.median;
+    return row;
+  }
+
+  ModelBenchRow steps(int depth, int batch, int width) {
+    std::vector<double> rates;
+    for (int repeat = -1; repeat < options_.repeats; ++repeat) {
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < options_.generate; ++i) sequences_->step(depth + i * width, width, batch, true);
+      if (repeat >= 0) rates.push_back(options_.generate * width * batch / seconds_since(start));
+    }
+    const std::string name =
+        width == 1 ? fmt::format("tg{}", options_.generate) : fmt::format("verify{}", width);
+    ModelBenchRow row = summarize(test_name(name, depth, batch), rates);
+    row.step_rows = width * batch;
+    row.bytes_per_token = step_bytes(depth + options_.generate * width / 2, batch, width) / row.step_rows;
+    return row;
+  }
+
+  Result<DraftBenchRow> drafted(int depth, int batch, double decode) {
+    const int block = 1 + drafter_->max_drafts();
+    DraftBench bench(*drafter_, ops_, *sequences_, model_.config().hidden,
+                     {.steps = options_.generate,
+                      .repeats = options_.repeats,
+                      .context_rows = static_cast<int>(std::min<std::int64_t>(
+                          {options_.chunk, kContextRows, std::max<std::int64_t>(capacity_, 1)}))});
+    const Result<DraftStepTimes> times = bench.run(depth, batch);
+    if (!times) return forward_error(times);
+    DraftBenchRow row;
+    row.test = test_name(fmt::format("{}{}", drafter_->name(), block), depth, batch);
+    row.times = *times;
+    row.decode = decode;
+    row.drafter_bytes = static_cast<double>(drafter_->weight_bytes()) + options_.head_bytes;
+    row.bytes = row.drafter_bytes + step_bytes(depth, batch, block);
+    for (int length = DraftBench::kFewestAccepted; length <= std::min(DraftBench::kMostAccepted, block);
+         ++length) {
+      row.gains.push_back({length, length / row.even()});
+    }
+    return row;
+  }
+
+  std::string test_name(const std::string& name, int depth, int batch) const {
+    std::string test = fmt::format("{} @ d{}", name, depth);
+    if (count_ > 1) test += fmt::format(" b{}", batch);
+    return test;
+  }
+
+  // Weights and KV that a step of `batch` sequences of `width` rows reads.
+  double step_bytes(int depth, int batch, int width) const {
+    return model_.bytes_per_step(width * batch) +
+           batch * kv_bytes_per_token(model_.config(), options_.kv_dtype, depth);
+  }
+
+  TargetModel& model_;
+  Ops& ops_;
+  Drafter* drafter_;
+  const ModelBenchOptions& options_;
+  int count_ = 1;              // sequences
+  std::int64_t capacity_ = 0;  // positions of each
+  std::optional<ModelKv> kv_;
+  std::optional<BenchSequences> sequences_;
+};
+
+}  // namespace
+
+Result<ModelBenchResult> run_model_bench(TargetModel& model, Ops& ops, Drafter* drafter,
+                                         const ModelBenchOptions& options) {
+  return ModelBench(model, ops, drafter, options).run();
 }
 
 }  // namespace mimo

@@ -14,6 +14,16 @@ namespace {
 constexpr int kContextRows = 256;
 constexpr int kHeadRows = 64;
 
+Status check_options(const DFlashDrafter::Options& options, const TargetModel& target) {
+  const int vocab = target.config().vocab;
+  if (options.max_requests >= 1 && options.page_size >= 1 && options.vocab <= vocab) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      "DFlash drafter: max_requests {}, page_size {} and vocab {}: expected at least 1, at least 1 and "
+      "at most {}",
+      options.max_requests, options.page_size, options.vocab, vocab);
+}
+
 }  // namespace
 
 // Pages of one request.
@@ -115,23 +125,33 @@ Result<std::unique_ptr<DFlashDrafter>> DFlashDrafter::load(const std::string& di
                                                            const Options& options) {
   Result<DFlashConfig> config = load_dflash_config(directory, target.config());
   if (!config) return forward_error(config);
-  if (options.max_requests < 1 || options.page_size < 1 || options.vocab > target.config().vocab) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "DFlash drafter: max_requests {}, page_size {} and vocab {}: expected at least 1, at least 1 and "
-        "at most {}",
-        options.max_requests, options.page_size, options.vocab, target.config().vocab);
-  }
-  Result<std::vector<float>> mask = load_mask_embedding(directory, config->mask_token_id, config->hidden);
+  if (const Status ok = check_options(options, target); !ok) return forward_error(ok);
+  const Result<std::vector<float>> mask =
+      load_mask_embedding(directory, config->mask_token_id, config->hidden);
   if (!mask) return forward_error(mask);
   Result<DFlashWeights> weights = DFlashWeights::open(directory, *config);
   if (!weights) return forward_error(weights);
+  return make(std::move(*config), *mask, *weights, target, ops, options);
+}
 
-  std::unique_ptr<DFlashDrafter> drafter(new DFlashDrafter(target, ops, std::move(*config), options));
-  Result<Vector> packed_mask = ops.pack_vector(*mask);
+Result<std::unique_ptr<DFlashDrafter>> DFlashDrafter::load_random(DFlashConfig config, std::uint64_t seed,
+                                                                  const TargetModel& target, Ops& ops,
+                                                                  const Options& options) {
+  if (const Status ok = check_options(options, target); !ok) return forward_error(ok);
+  Result<DFlashWeights> weights = DFlashWeights::random(config, seed);
+  if (!weights) return forward_error(weights);
+  const std::vector<float> mask = random_mask_embedding(config.hidden, seed);
+  return make(std::move(config), mask, *weights, target, ops, options);
+}
+
+Result<std::unique_ptr<DFlashDrafter>> DFlashDrafter::make(DFlashConfig config, std::span<const float> mask,
+                                                           DFlashWeights& weights, const TargetModel& target,
+                                                           Ops& ops, const Options& options) {
+  std::unique_ptr<DFlashDrafter> drafter(new DFlashDrafter(target, ops, std::move(config), options));
+  Result<Vector> packed_mask = ops.pack_vector(mask);
   if (!packed_mask) return forward_error(packed_mask);
   drafter->mask_ = std::move(*packed_mask);
-  if (const Status ok = drafter->pack(*weights); !ok) return forward_error(ok);
+  if (const Status ok = drafter->pack(weights); !ok) return forward_error(ok);
   if (const Status ok = drafter->make_pages(); !ok) return forward_error(ok);
   return drafter;
 }

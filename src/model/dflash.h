@@ -51,6 +51,10 @@ class DFlashDrafter final : public Drafter {
   // `ops` (the one the target was loaded with) must outlive the drafter, and the drafter its states.
   static Result<std::unique_ptr<DFlashDrafter>> load(const std::string& directory, const TargetModel& target,
                                                      Ops& ops, const Options& options);
+  // The same with random weights, which draft at the same speed and nothing of use.
+  static Result<std::unique_ptr<DFlashDrafter>> load_random(DFlashConfig config, std::uint64_t seed,
+                                                            const TargetModel& target, Ops& ops,
+                                                            const Options& options);
   ~DFlashDrafter() override;
 
   const DFlashConfig& config() const { return config_; }
@@ -95,6 +99,9 @@ class DFlashDrafter final : public Drafter {
   };
 
   DFlashDrafter(const TargetModel& target, Ops& ops, DFlashConfig config, const Options& options);
+  static Result<std::unique_ptr<DFlashDrafter>> make(DFlashConfig config, std::span<const float> mask,
+                                                     DFlashWeights& weights, const TargetModel& target,
+                                                     Ops& ops, const Options& options);
   Status pack(DFlashWeights& weights);
   Status make_pages();
   AttentionSpec attention_spec(int layer) const;

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
+#include <iterator>
 
 #include "core/json.h"
 #include "support/golden.h"
@@ -253,6 +255,23 @@ TEST(DFlashConfig, UnknownKeysAreMentioned) {
   ASSERT_EQ(parsed->warnings.size(), 2u);
   EXPECT_NE(parsed->warnings[0].find("something_new"), std::string::npos);
   EXPECT_NE(parsed->warnings[1].find("conv_kernel_size"), std::string::npos);
+}
+
+TEST(DFlashConfig, TheBenchmarksDrafterHasTheReleasedSize) {
+  const std::string configs = MIMO_SOURCE_DIR "/bench/configs/";
+  const auto text = [&](const char* name) {
+    std::ifstream file(configs + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const Result<ModelConfig> flash = parse_config(text("v26-flash-12.json"), "v26-flash-12.json");
+  ASSERT_TRUE(flash) << flash.error().message;
+  const Result<DFlashConfig> parsed =
+      parse_dflash_config(text("v26-flash-12-dflash.json"), "v26-flash-12-dflash.json", *flash);
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_TRUE(parsed->warnings.empty());
+  EXPECT_EQ(parsed->parameters(), 1468057152u);  // of V2.6-Flash's, vectors included
+  EXPECT_EQ(parsed->block, 8);
+  EXPECT_EQ(parsed->widest_window(), 1024);
 }
 
 TEST(DFlashConfig, MissingFileIsNamed) {

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "checkpoint/mask_embedding.h"
 #include "support/checkpoint_writer.h"
 #include "support/golden.h"
 #include "support/tiny_drafter.h"
@@ -159,6 +160,60 @@ TEST_F(DFlashWeightsTest, TruncatedFile) {
   Result<ModelConfig> target = load_config(golden_directory("v26_tiny"));
   const Result<DFlashConfig> config = load_dflash_config(dir_.path(), *target);
   EXPECT_FALSE(DFlashWeights::open(dir_.path(), *config));
+}
+
+TEST_F(DFlashWeightsTest, RandomOnesHaveEveryTensorOfTheConfig) {
+  drafter_.write(dir_.path());
+  const Result<ModelConfig> target = load_config(golden_directory("v26_tiny"));
+  ASSERT_TRUE(target);
+  const Result<DFlashConfig> config = load_dflash_config(dir_.path(), *target);
+  ASSERT_TRUE(config) << config.error().message;
+  const Result<DFlashWeights> stored = DFlashWeights::open(dir_.path(), *config);
+  const Result<DFlashWeights> made = DFlashWeights::random(*config, 7);
+  const Result<DFlashWeights> again = DFlashWeights::random(*config, 7);
+  const Result<DFlashWeights> other = DFlashWeights::random(*config, 8);
+  ASSERT_TRUE(stored && made && again && other);
+  const auto expect_like = [&](const WeightView& view, const WeightView& like) {
+    EXPECT_EQ(view.rows, like.rows) << view.name;
+    EXPECT_EQ(view.cols, like.cols) << view.name;
+    EXPECT_EQ(view.segments.size(), like.segments.size()) << view.name;
+    double squares = 0;
+    for (const float x : to_matrix(view).values) squares += static_cast<double>(x) * x;
+    EXPECT_NEAR(squares / static_cast<double>(view.rows), 1.0, 0.1) << view.name;  // a row keeps the norm
+  };
+  expect_like(made->fc, stored->fc);
+  expect_like(made->context_kv, stored->context_kv);
+  EXPECT_EQ(made->norm.size(), stored->norm.size());
+  ASSERT_EQ(made->layers.size(), stored->layers.size());
+  for (std::size_t i = 0; i < made->layers.size(); ++i) {
+    const DFlashLayerWeights& layer = made->layers[i];
+    expect_like(layer.qkv, stored->layers[i].qkv);
+    expect_like(layer.o_proj, stored->layers[i].o_proj);
+    expect_like(layer.gate, stored->layers[i].gate);
+    expect_like(layer.up, stored->layers[i].up);
+    expect_like(layer.down, stored->layers[i].down);
+    EXPECT_EQ(layer.sinks.size(), stored->layers[i].sinks.size());
+    EXPECT_EQ(layer.q_norm.size(), stored->layers[i].q_norm.size());
+    for (const float gain : layer.input_norm) EXPECT_NEAR(gain, 1.0f, 0.3f);
+  }
+  EXPECT_EQ(to_matrix(made->fc).values, to_matrix(again->fc).values);
+  EXPECT_NE(to_matrix(made->fc).values, to_matrix(other->fc).values);
+  // The context's keys are those of the layers.
+  const PlainMatrix qkv = to_matrix(made->layers[0].qkv);
+  EXPECT_EQ(to_matrix(made->context_kv).values[0], qkv.values[static_cast<std::size_t>(4 * 128 * 256)]);
+}
+
+TEST(RandomMaskEmbedding, IsAUnitNormal) {
+  const std::vector<float> mask = random_mask_embedding(4096, 1);
+  double sum = 0;
+  double squares = 0;
+  for (const float x : mask) {
+    sum += x;
+    squares += static_cast<double>(x) * x;
+  }
+  EXPECT_NEAR(sum / 4096, 0, 0.08);
+  EXPECT_NEAR(squares / 4096, 1, 0.1);
+  EXPECT_EQ(mask, random_mask_embedding(4096, 1));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ def test_help_of_a_command(mimo, command):
 @pytest.mark.parametrize("command", [["serve"], ["generate"], ["eval", "gsm8k"], ["bench", "model"]], ids=" ".join)
 def test_help_names_the_attention_kernels(mimo, command):
     run = mimo(*command, "--help")
-    phases = ["", "prefill-", "decode-"] + ["speculative-draft-"] * (command[0] != "bench")
+    phases = ["", "prefill-", "decode-", "speculative-draft-"]
     for phase in phases:
         assert f"--{phase}attention-backend" in run.out
     assert "blackwell_rtx" in run.out
@@ -178,6 +178,7 @@ def test_bench_model_on_random_weights(mimo):
                4, "-d", "0,8", "-t", 2, "-r", 1, "--json").json()
     assert [row["test"] for row in out["results"]] == ["pp16", "tg4 @ d0", "tg4 @ d8"]
     assert all(row["tokens_per_second"] > 0 for row in out["results"])
+    assert out["results"][0]["ttft_seconds"] == pytest.approx(16 / out["results"][0]["tokens_per_second"])
     assert out["threads"] == 2
     # All that a token reads is part of what is stored.
     assert 0 < out["weight_bytes_per_token"] <= out["weight_bytes"]
@@ -194,11 +195,38 @@ def test_bench_model_of_batches_and_blocks(mimo):
     assert all(row["step_seconds"] > 0 for row in rows.values())
 
 
+def test_bench_model_of_whole_steps_with_drafts(mimo):
+    options = ["--load-format", "random", "--config", ROOT / "models/nano/config.json", "--speculative-algorithm", "DFLASH",
+               "--speculative-draft-config", ROOT / "models/nano/dflash/config.json", "-p", 16, "-n", 2, "-d", "0,300", "-b", "1,3",
+               "-t", 2, "-r", 1]
+    out = mimo("bench", "model", *options, "--json").json()
+    steps = {row["test"]: row for row in out["draft_steps"]}
+    assert list(steps) == ["DFLASH8 @ d0 b1", "DFLASH8 @ d0 b3", "DFLASH8 @ d300 b1", "DFLASH8 @ d300 b3"]
+    assert out["drafter_weight_bytes"] > 1e6
+    for step in steps.values():
+        assert list(step["speedup_at_accept_length"]) == ["2", "3", "4", "5", "6"]
+        assert step["speedup_at_accept_length"]["4"] == pytest.approx(4 * step["decode_step_seconds"] / step["step_seconds"])
+        assert step["even_accept_length"] == pytest.approx(step["step_seconds"] / step["decode_step_seconds"])
+    text = mimo("bench", "model", *options)
+    assert text.status == 0 and "drafter DFLASH, 7 drafts a step" in text.err
+    assert re.search(r"^\| pp16 \|.*\| TTFT [0-9.]+ \|", text.out, re.M)
+    lines = [line for line in text.out.splitlines() if line.startswith(("| with drafts", "| DFLASH8"))]
+    assert len(lines) == 5 and len({line.count("|") for line in lines}) == 1
+    real = mimo("bench", "model", ROOT / "models/nano", "--speculative-algorithm", "MTP", "-p", 0, "-n", 2, "-r", 1, "--json").json()
+    assert [row["test"] for row in real["draft_steps"]] == ["MTP4 @ d0"]
+
+
 def test_bench_model_refuses(mimo):
     mimo("bench", "model").refusal("directory")
     mimo("bench", "model", TINY, "-p", "x").refusal("x")
     mimo("bench", "model", TINY, "-b", "0").refusal("0")
     mimo("bench", "model", TINY, "-w", "65").refusal("65")
+    drafter = ROOT / "models/nano/dflash/config.json"
+    mimo("bench", "model", TINY, "--speculative-draft-config", drafter).refusal("nothing is drafted")
+    mimo("bench", "model", TINY, "-n", "0", "--speculative-algorithm", "DFLASH").refusal("--n-gen 0")
+    mimo("bench", "model", TINY, "--speculative-algorithm", "DFLASH", "--speculative-draft-config", "no.json").refusal("no.json")
+    mimo("bench", "model", TINY, "--speculative-algorithm", "DFLASH", "--speculative-draft-config", drafter,
+         "--speculative-draft-model-path", drafter.parent).refusal("expected one of them")
 
 
 def test_devices(mimo):
