@@ -6,10 +6,11 @@ set(MIMO_CUDA_ARCHITECTURES "90a" CACHE STRING "GPU targets, any of 80 86 89 90a
 # Version of the nvcc that is there, or nothing.
 function(mimo_nvcc_version result)
   set(${result} "" PARENT_SCOPE)
-  set(MIMO_NVCC "$ENV{CUDACXX}")
   if(CMAKE_CUDA_COMPILER)
     set(MIMO_NVCC ${CMAKE_CUDA_COMPILER})
-  elseif(NOT MIMO_NVCC)
+  elseif(NOT "$ENV{CUDACXX}" STREQUAL "")
+    set(MIMO_NVCC "$ENV{CUDACXX}")
+  else()
     find_program(MIMO_NVCC nvcc HINTS /usr/local/cuda/bin /opt/cuda/bin)
   endif()
   if(MIMO_NVCC)

@@ -19,13 +19,14 @@ endif()
 def configure(tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(PROJECT)
 
-    def run(version, *options):
+    def run(version, *options, variable=True):
         nvcc = tmp_path / "nvcc"
         nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {version}, V{version}.99'\n" if version else
                         "#!/bin/sh\nexit 1\n")
         nvcc.chmod(0o755)
         done = subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", *options], capture_output=True, text=True,
-                              env={"PATH": "/usr/bin:/bin", "CUDACXX": str(nvcc)}, timeout=60)
+                              env={"PATH": "/usr/bin:/bin", "CUDACXX": str(nvcc)} if variable else
+                              {"PATH": f"{tmp_path}:/usr/bin:/bin"}, timeout=60)
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
     return run
@@ -50,6 +51,11 @@ def test_c99_a_missing_toolkit(configure):
     assert status == 0 and "MIMO_CUDA is OFF" in text
     status, text = configure(None, "-DMIMO_CUDA=ON")
     assert status != 0 and "nvcc was not found" in text
+
+
+def test_a_toolkit_in_the_path_is_found(configure):
+    status, text = configure("13.0", "-DMIMO_CUDA_ARCHITECTURES=777", variable=False)
+    assert status != 0 and "MIMO_CUDA_ARCHITECTURES: got 777" in text, "MIMO_CUDA should have been ON"
 
 
 def test_c99_an_unknown_target_is_refused(configure):
