@@ -6,7 +6,7 @@
 #
 # --prebuilt DIR  takes mimo, test_cuda_* and bench_cuda_* from DIR instead of building
 # --out DIR       raw output, default: bench/results/device
-# --part NAME     only these: tests, sanitizer, answers, kernels, model
+# --part NAME     only these: tests, sanitizer, answers, kernels, model, seeds
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD prebuilt='' out=bench/results/device parts=()
@@ -18,7 +18,7 @@ while [[ $# -gt 0 ]]; do
     *) echo "run_device.sh: unknown argument '$1' (expected --prebuilt DIR, --out DIR or --part NAME)" >&2; exit 2 ;;
   esac
 done
-[[ ${#parts[@]} -gt 0 ]] || parts=(tests sanitizer answers kernels model)
+[[ ${#parts[@]} -gt 0 ]] || parts=(tests sanitizer answers kernels model seeds)
 mkdir -p "$out"
 export MIMO_SOURCE=$root
 failed=0
@@ -104,6 +104,12 @@ for part in "${parts[@]}"; do
         --speculative-algorithm DFLASH --speculative-draft-config bench/configs/v26-flash-12-dflash.json \
         -p 2048,8192 --chunked-prefill-size 8192 -n 16 -d 2048,46000,180000 -b 1,4,32 -w 1,8 -r 3
       tail -n 50 "$out/model.txt"
+      ;;
+    seeds)
+      say "the portable path against the fast one, one request at a time"
+      # Shorter answers on the portable path: a decoded token takes as long in each of them.
+      limited 150 seeds python3 bench/portable_path.py --mimo "$bin/mimo" --device cuda --limit 140 --portable-output-len 256
+      cat "$out/seeds.txt"
       ;;
     *) echo "run_device.sh: unknown part '$part'" >&2; exit 2 ;;
   esac
