@@ -8,7 +8,7 @@
 # --out DIR       raw output, default: bench/results/device
 # --part NAME     only these: tests, sanitizer, answers, kernels, model, seeds
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 root=$PWD prebuilt='' out=bench/results/device parts=()
 while [[ $# -gt 0 ]]; do
   case $1 in
@@ -31,7 +31,8 @@ else
   cmake --preset cuda --log-level=WARNING >/dev/null && cmake --build build-cuda -j "$(nproc)" || exit 1
   bin=$out/bin
   mkdir -p "$bin"
-  cp build-cuda/mimo build-cuda/tests/test_cuda_* build-cuda/bench/bench_cuda_* "$bin"
+  find build-cuda/mimo build-cuda/tests/test_cuda_* build-cuda/bench/bench_cuda_* -maxdepth 0 -type f -executable \
+    -exec cp {} "$bin" \;
 fi
 
 say() { printf '\n== %s\n' "$*"; }
@@ -43,6 +44,21 @@ limited() {
   status=$?
   [[ $status -eq 0 ]] || { failed=$((failed + 1)); echo "FAILED ($status): $name"; }
   return $status
+}
+
+# small_tests PROGRAM: the tests of it that have small cases of every kernel; nothing where there are none.
+small_tests() {
+  case $1 in
+    test_cuda_activation_quant*) echo '*' ;;
+    test_cuda_attention_decode*) echo '*.RandomShapesAgreeWithDouble:*.OtherShapesAreRefused' ;;
+    test_cuda_attention_plain*) echo '*.RandomShapesAgreeWithDouble' ;;
+    test_cuda_attention_prefill*) echo 'Seeds/AttentionPrefill.RandomShapesMatchDouble/0' ;;
+    test_cuda_experts_plain*) echo '*' ;;
+    test_cuda_experts*) echo 'Experts.Small:Experts.RefusesOtherShapes:PrefillExperts.Shapes' ;;
+    test_cuda_linear_large* | test_cuda_linear_plain* | test_cuda_linear_small*) echo '*.MatchesDouble' ;;
+    test_cuda_moe_route*) echo '*' ;;
+    test_cuda_ops*) echo '*CudaOpsTest.LinearOfFusedChunks/Bf16:*CudaOpsTest.Route/Bf16:*CudaOpsTest.RopeAndStore/Bf16:*CudaOpsTest.Norms/Bf16' ;;
+  esac
 }
 
 say "device"
@@ -60,12 +76,32 @@ for part in "${parts[@]}"; do
       done
       ;;
     sanitizer)
-      # Small shapes: the checkers make kernels some hundred times slower.
+      # Small cases (tests/cuda/small_cases.h): the checkers make kernels some hundred times slower, and starting a program
+      # takes seconds, so that all run at once.
       for tool in memcheck racecheck; do
-        say "compute-sanitizer $tool"
-        limited 100 "sanitizer_$tool" compute-sanitizer --tool $tool --error-exitcode 9 \
-          "$bin/test_cuda_ops_test" --gtest_brief=1 --gtest_filter='*CudaOpsTest.LinearOfFusedChunks/Bf16:*CudaOpsTest.Route/Bf16:*CudaOpsTest.RopeAndStore/Bf16:*CudaOpsTest.Norms/Bf16'
-        tail -n 3 "$out/sanitizer_$tool.txt"
+        say "compute-sanitizer $tool, 40 s for each program"
+        for program in "$bin"/test_cuda_*; do
+          name=$(basename "$program")
+          small=$(small_tests "$name")
+          [[ -n $small ]] || continue
+          (
+            MIMO_SMALL_CASES=1 timeout -s KILL 40 compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" \
+              --gtest_brief=1 --gtest_filter="$small" >"$out/${tool}_$name.txt" 2>&1
+            echo $? >"$out/${tool}_$name.status"
+          ) &
+        done
+        wait
+        for program in "$bin"/test_cuda_*; do
+          name=$(basename "$program")
+          [[ -n $(small_tests "$name") ]] || continue
+          status=$(cat "$out/${tool}_$name.status")
+          passed=$(grep -oE 'PASSED  \] [0-9]+ tests?' "$out/${tool}_$name.txt" | tail -n 1)
+          if [[ $status -ne 0 || -z $passed || $passed == *' 0 tests' ]]; then
+            failed=$((failed + 1))
+            echo "FAILED ($status): $tool $name"
+          fi
+          printf '%-36s %s; %s\n' "$name" "${passed#PASSED  ] }" "$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/${tool}_$name.txt" | tail -n 1)"
+        done
       done
       ;;
     answers)

@@ -46,6 +46,7 @@ struct Quantised {
 TEST(ActivationQuant, Rows) {
   std::mt19937 random(1);
   for (const int cols : {1, 8, 127, 128, 333, 4096, 16384}) {
+    if (small_cases() && cols > 2048) continue;
     SCOPED_TRACE(cols);
     const std::int64_t stride = cols + (cols % 2 == 0 ? 8 : 0);
     std::vector<float> x(kRows * stride, std::nanf(""));
@@ -66,6 +67,7 @@ TEST(ActivationQuant, Rows) {
 TEST(ActivationQuant, RmsNorm) {
   std::mt19937 random(2);
   for (const int cols : {1, 64, 250, 2048, 4096, 6144, 6152, 16384}) {
+    if (small_cases() && cols > 2048) continue;
     SCOPED_TRACE(cols);
     const std::int64_t stride = cols + (cols % 8 == 0 ? 4 : 1);
     std::vector<float> x(kRows * stride, std::nanf(""));
@@ -109,6 +111,7 @@ TEST(ActivationQuant, RmsNorm) {
 TEST(ActivationQuant, SiluMul) {
   std::mt19937 random(3);
   for (const int cols : {8, 100, 2048, 16384}) {
+    if (small_cases() && cols > 2048) continue;
     SCOPED_TRACE(cols);
     const std::int64_t stride = 2 * cols + 8;
     std::vector<float> x(kRows * stride, std::nanf(""));

@@ -16,6 +16,7 @@
 #include <random>
 #include <vector>
 
+#include "cuda/small_cases.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/views.h"
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/small_cases.h"
 #include "ops/cuda/kernels/views.h"
 
 namespace mimo::cuda::test {

@@ -15,6 +15,7 @@
 #include <random>
 #include <vector>
 
+#include "cuda/small_cases.h"
 #include "ops/cuda/kernels/experts_plain.h"
 
 namespace mimo::cuda::testing {

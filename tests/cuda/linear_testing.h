@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "cuda/small_cases.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/linear.h"
 

@@ -86,6 +86,7 @@ Result run_route(const Case& c, const Inputs& in, int rows, int first, bool with
 }
 
 void run(const Case& c, unsigned seed) {
+  if (small_cases() && (c.rows > 9 || c.hidden > 128)) return;
   SCOPED_TRACE(::testing::Message() << "rows " << c.rows << " hidden " << c.hidden << " experts " << c.experts
                                     << " top_k " << c.top_k << " x " << static_cast<int>(c.x) << " router "
                                     << static_cast<int>(c.router));
@@ -197,6 +198,7 @@ TEST(Route, Refuses) {
 TEST(MoePlan, SortsManyPairs) {
   std::mt19937 rng(5);
   for (int rows : {1, 100, 1024}) {
+    if (small_cases() && rows > 100) continue;
     for (Spread spread : {Spread::kRandom, Spread::kOneSet}) {
       Routing routing = random_routing(rows, 64, 8, spread, rng);
       for (std::size_t i = 3; i < routing.ids.size(); i += 17) routing.ids[i] = i % 2 == 0 ? -1 : 64;
