@@ -140,6 +140,9 @@ for part in "${parts[@]}"; do
         --speculative-algorithm DFLASH --speculative-draft-config bench/configs/v26-flash-12-dflash.json \
         -p 2048,8192 --chunked-prefill-size 8192 -n 16 -d 2048,46000,180000 -b 1,4,32 -w 1,8 -r 3
       tail -n 50 "$out/model.txt"
+      say "the fixed part of a step"
+      limited 40 overhead python3 bench/step_overhead.py --mimo "$bin/mimo" --device cuda
+      cat "$out/overhead.txt"
       ;;
     seeds)
       say "the portable path against the fast one, one request at a time"
