@@ -7,27 +7,57 @@
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/activation.cuh"
 #include "ops/cuda/kernels/elementwise.h"
+#include "ops/cuda/kernels/overlap.cuh"
 
 namespace mimo::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
+int blocks_for(std::size_t count) { return static_cast<int>((count + kThreads - 1) / kThreads); }
+bool aligned(const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; }
+int blocks_of_warps(int count) { return (count + kThreads / 32 - 1) / (kThreads / 32); }
+
+// A thread has 16 bytes of a row, which lie together.
 __global__ void embed_kernel(LinearWeight table, const std::int32_t* ids, float* out) {
-  const int row = ids[blockIdx.x];
+  wait_for_kernel_before();
+  const int row = ids[blockIdx.y];
   const int element = linear_element_bytes(table.format);
-  const int k_blocks = linear_k_blocks(table.format, table.cols);
-  const auto* data = static_cast<const std::uint8_t*>(table.data);
-  for (int c = threadIdx.x; c < table.cols; c += blockDim.x) {
-    const std::uint8_t* at = data + linear_offset(row, c * element, k_blocks);
-    out[static_cast<std::size_t>(blockIdx.x) * table.cols + c] =
-        table.format == LinearFormat::kF32 ? *reinterpret_cast<const float*>(at)
-                                           : __bfloat162float(*reinterpret_cast<const __nv_bfloat16*>(at));
+  const int byte = (blockIdx.x * blockDim.x + threadIdx.x) * 16;
+  const int first = byte / element;
+  if (first >= table.cols) return;
+  const uint4 piece =
+      *reinterpret_cast<const uint4*>(static_cast<const std::uint8_t*>(table.data) +
+                                      linear_offset(row, byte, linear_k_blocks(table.format, table.cols)));
+  float* to = out + static_cast<std::size_t>(blockIdx.y) * table.cols + first;
+  const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+  float values[8];
+  int count = 16 / element;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (element == 4) {
+      values[i] = __uint_as_float(words[i]);
+    } else {
+      values[2 * i] = __uint_as_float(words[i] << 16);
+      values[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    }
+  }
+  if (table.cols % 4 == 0 && first + count <= table.cols) {
+    reinterpret_cast<float4*>(to)[0] = make_float4(values[0], values[1], values[2], values[3]);
+    if (count == 8)
+      reinterpret_cast<float4*>(to)[1] = make_float4(values[4], values[5], values[6], values[7]);
+    return;
+  }
+  count = min(count, table.cols - first);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (i < count) to[i] = values[i];
   }
 }
 
-__global__ void gather_kernel(std::uint32_t* to, const std::uint32_t* from, std::size_t words,
-                              const std::int32_t* index) {
+template <class Word>
+__global__ void gather_kernel(Word* to, const Word* from, std::size_t words, const std::int32_t* index) {
+  wait_for_kernel_before();
   const std::size_t row = index[blockIdx.y];
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < words;
        i += static_cast<std::size_t>(gridDim.x) * blockDim.x) {
@@ -37,6 +67,7 @@ __global__ void gather_kernel(std::uint32_t* to, const std::uint32_t* from, std:
 
 template <class T>
 __global__ void round_kernel(const float* x, std::size_t count, T* out) {
+  wait_for_kernel_before();
   const std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < count) store_act(out + i, x[i]);
 }
@@ -53,6 +84,7 @@ __device__ float block_sum(float x, float* shared) {
 template <class T>
 __global__ void rms_norm_kernel(const float* x, int width, const float* gain, float eps, T* out,
                                 std::size_t out_stride) {
+  wait_for_kernel_before();
   __shared__ float shared[kThreads / 32];
   const float* row = x + static_cast<std::size_t>(blockIdx.x) * width;
   T* to = out + static_cast<std::size_t>(blockIdx.x) * out_stride;
@@ -62,10 +94,54 @@ __global__ void rms_norm_kernel(const float* x, int width, const float* gain, fl
   for (int i = threadIdx.x; i < width; i += kThreads) store_act(to + i, row[i] * scale * gain[i]);
 }
 
+__device__ void store_four(float* to, float4 x) { *reinterpret_cast<float4*>(to) = x; }
+__device__ void store_four(__nv_bfloat16* to, float4 x) {
+  const __nv_bfloat162 low = __floats2bfloat162_rn(x.x, x.y);
+  const __nv_bfloat162 high = __floats2bfloat162_rn(x.z, x.w);
+  *reinterpret_cast<uint2*>(to) = {*reinterpret_cast<const std::uint32_t*>(&low),
+                                   *reinterpret_cast<const std::uint32_t*>(&high)};
+}
+
+// The same for at most kThreads * kFours fours of columns, aligned to 16 bytes: a row is read once.
+template <class T, int kThreads, int kFours>
+__global__ void __launch_bounds__(kThreads)
+    rms_norm_fours(const float* x, int width, const float* gain, float eps, T* out, std::size_t out_stride) {
+  __shared__ float shared[kThreads / 32];
+  const int fours = width / 4;
+  float4 g[kFours];
+#pragma unroll
+  for (int i = 0; i < kFours; ++i) {
+    const int at = i * kThreads + threadIdx.x;
+    g[i] = at < fours ? reinterpret_cast<const float4*>(gain)[at] : make_float4(0, 0, 0, 0);
+  }
+  wait_for_kernel_before();
+  const auto* row = reinterpret_cast<const float4*>(x + static_cast<std::size_t>(blockIdx.x) * width);
+  float4 v[kFours];
+#pragma unroll
+  for (int i = 0; i < kFours; ++i) {
+    const int at = i * kThreads + threadIdx.x;
+    v[i] = at < fours ? row[at] : make_float4(0, 0, 0, 0);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kFours; ++i)
+    sum += (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w);
+  const float scale = 1.0f / sqrtf(block_sum(sum, shared) / static_cast<float>(width) + eps);
+  T* to = out + static_cast<std::size_t>(blockIdx.x) * out_stride;
+#pragma unroll
+  for (int i = 0; i < kFours; ++i) {
+    const int at = i * kThreads + threadIdx.x;
+    if (at >= fours) continue;
+    store_four(to + at * 4, make_float4(v[i].x * scale * g[i].x, v[i].y * scale * g[i].y,
+                                        v[i].z * scale * g[i].z, v[i].w * scale * g[i].w));
+  }
+}
+
 // A warp a head.
 template <class T>
 __global__ void rms_norm_heads_kernel(T* x, std::size_t row_stride, int heads, int total, int width,
                                       const float* gain, float eps) {
+  wait_for_kernel_before();
   const int index = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
   if (index >= total) return;
   T* head = x + static_cast<std::size_t>(index / heads) * row_stride +
@@ -100,6 +176,7 @@ __device__ void store_head(const T* x, int count, float multiplier, void* to, fl
 // A warp a head of a row: queries, then keys, then values.
 template <class T>
 __global__ void rope_and_store_kernel(RopeStoreArgs args) {
+  wait_for_kernel_before();
   const int row = blockIdx.x;
   const int sequence = args.sequences.row_sequence[row];
   if (sequence < 0) return;
@@ -141,8 +218,113 @@ __global__ void rope_and_store_kernel(RopeStoreArgs args) {
   }
 }
 
+// A value as it is after it has been stored.
+__device__ float rounded(const float*, float x) { return x; }
+__device__ float rounded(const __nv_bfloat16*, float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
+
+// store_head of values in registers: lane l has x[i] of element l + 32 i.
+template <int kEach>
+__device__ void store_head_from(const float (&x)[kEach], void* to, float* scale_at, bool fp8,
+                                std::size_t slot) {
+  const int lane = threadIdx.x % 32;
+  if (!fp8) {
+    auto* out = static_cast<__nv_bfloat16*>(to) + slot * (kEach * 32) + lane;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) out[i * 32] = __float2bfloat16_rn(x[i]);
+    return;
+  }
+  float top = 1e-10f;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) top = fmaxf(top, fabsf(x[i]));
+  const float scale = warp_max(top) / 448.0f;
+  auto* out = static_cast<std::uint8_t*>(to) + slot * (kEach * 32) + lane;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+    out[i * 32] = __nv_cvt_float_to_fp8(x[i] / scale, __NV_SATFINITE, __NV_E4M3);
+  if (lane == 0) scale_at[slot] = scale;
+}
+
+// rope_and_store for heads of kQk * 32 and kV * 32 elements of which kHalf * 64 are rotated: a head is read once, while
+// the tables are looked up.
+template <class T, int kQk, int kV, int kHalf>
+__global__ void __launch_bounds__(kThreads) rope_and_store_registers(RopeStoreArgs args) {
+  const int lane = threadIdx.x % 32;
+  float frequency[kHalf];
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) frequency[i] = args.inverse_frequencies[lane + i * 32];
+  wait_for_kernel_before();
+  const int row = blockIdx.x;
+  const int keys_end = args.q_heads + args.kv.kv_heads;
+  const int h = blockIdx.y * (kThreads / 32) + threadIdx.x / 32;
+  if (h >= keys_end + args.kv.kv_heads) return;
+  const int sequence = args.sequences.row_sequence[row];
+  T* x = static_cast<T*>(args.qkv) + static_cast<std::size_t>(row) * args.row_stride + lane;
+  const bool is_value = h >= keys_end;
+  x += is_value ? static_cast<std::size_t>(keys_end) * (kQk * 32) +
+                      static_cast<std::size_t>(h - keys_end) * (kV * 32)
+                : static_cast<std::size_t>(h) * (kQk * 32);
+  // All of a key, what is rotated of a query.
+  float v[kQk];
+#pragma unroll
+  for (int i = 0; i < kQk; ++i) {
+    const bool wanted = is_value ? i < kV : i < 2 * kHalf || h >= args.q_heads;
+    v[i] = wanted ? load_act(x + i * 32) : 0.0f;
+  }
+  if (sequence < 0) return;
+  const int position = args.sequences.position[sequence] + row - args.sequences.row_begin[sequence];
+  std::size_t slot = 0;
+  if (h >= args.q_heads) {
+    const int page_size = args.kv.page_size;
+    const std::int64_t page =
+        args.sequences
+            .pages[static_cast<std::int64_t>(sequence) * args.sequences.page_stride + position / page_size];
+    const int kv_head = h - (is_value ? keys_end : args.q_heads);
+    slot = (static_cast<std::size_t>(page) * args.kv.kv_heads + kv_head) * page_size + position % page_size;
+  }
+  if (is_value) {
+    float scaled[kV];
+#pragma unroll
+    for (int i = 0; i < kV; ++i) scaled[i] = v[i] * args.value_scale;
+    store_head_from(scaled, args.kv.v, args.kv.v_scale, args.kv.fp8, slot);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) {
+    const float angle = static_cast<float>(position) * frequency[i];
+    const float cos = cosf(angle);
+    const float sin = sinf(angle);
+    const float a = v[i];
+    const float b = v[i + kHalf];
+    v[i] = rounded(x, a * cos - b * sin);
+    v[i + kHalf] = rounded(x, b * cos + a * sin);
+    store_act(x + i * 32, v[i]);
+    store_act(x + (i + kHalf) * 32, v[i + kHalf]);
+  }
+  if (h >= args.q_heads) store_head_from(v, args.kv.k, args.kv.k_scale, args.kv.fp8, slot);
+}
+
+template <class T>
+bool launch_rope_registers(const RopeStoreArgs& args, cudaStream_t stream) {
+  const int heads = args.q_heads + 2 * args.kv.kv_heads;
+  const dim3 grid(args.sequences.total_rows, blocks_of_warps(heads));
+  const auto is = [&](int qk, int v, int rotary) {
+    return args.kv.qk_dim == qk && args.kv.v_dim == v && args.rotary_dims == rotary;
+  };
+  if (is(192, 128, 64)) {
+    launch_overlapped(rope_and_store_registers<T, 6, 4, 1>, grid, kThreads, stream, args);
+  } else if (is(128, 128, 128)) {
+    launch_overlapped(rope_and_store_registers<T, 4, 4, 2>, grid, kThreads, stream, args);
+  } else if (is(128, 128, 64)) {
+    launch_overlapped(rope_and_store_registers<T, 4, 4, 1>, grid, kThreads, stream, args);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 template <class T>
 __global__ void silu_mul_kernel(const T* gate_up, int inter, T* out) {
+  wait_for_kernel_before();
   const std::size_t row = blockIdx.y;
   const int i = blockIdx.x * kThreads + threadIdx.x;
   if (i >= inter) return;
@@ -194,43 +376,56 @@ __global__ void best_tokens_kernel(const float* logits, std::size_t row_stride, 
   }
 }
 
-int blocks_for(std::size_t count) { return static_cast<int>((count + kThreads - 1) / kThreads); }
-
 }  // namespace
 
 void embed_rows(const LinearWeight& table, const std::int32_t* ids, int count, float* out,
                 cudaStream_t stream) {
   if (count == 0) return;
-  embed_kernel<<<count, kThreads, 0, stream>>>(table, ids, out);
-  MIMO_CUDA_LAUNCHED();
+  const int pieces = (table.cols * linear_element_bytes(table.format) + 15) / 16;
+  launch_overlapped(embed_kernel, dim3(blocks_for(pieces), count), kThreads, stream, table, ids, out);
 }
 
 void gather_rows(void* to, const void* from, std::size_t bytes, const std::int32_t* index, int count,
                  cudaStream_t stream) {
   if (count == 0) return;
-  const std::size_t words = bytes / 4;
-  const dim3 grid(std::min(blocks_for(words), 64), count);
-  gather_kernel<<<grid, kThreads, 0, stream>>>(static_cast<std::uint32_t*>(to),
-                                               static_cast<const std::uint32_t*>(from), words, index);
-  MIMO_CUDA_LAUNCHED();
+  const auto launch = [&](auto* word) {
+    using Word = std::remove_pointer_t<decltype(word)>;
+    const std::size_t words = bytes / sizeof(Word);
+    launch_overlapped(gather_kernel<Word>, dim3(std::min(blocks_for(words), 64), count), kThreads, stream,
+                      static_cast<Word*>(to), static_cast<const Word*>(from), words, index);
+  };
+  if (aligned(to) && aligned(from) && bytes % 16 == 0) {
+    launch(static_cast<uint4*>(nullptr));
+  } else {
+    launch(static_cast<std::uint32_t*>(nullptr));
+  }
 }
 
 void round_to_act(const float* x, std::size_t count, void* out, ActType type, cudaStream_t stream) {
   if (count == 0) return;
   with_act(type, [&](auto* element) {
-    round_kernel<<<blocks_for(count), kThreads, 0, stream>>>(x, count, static_cast<decltype(element)>(out));
+    using Element = std::remove_pointer_t<decltype(element)>;
+    launch_overlapped(round_kernel<Element>, blocks_for(count), kThreads, stream, x, count,
+                      static_cast<Element*>(out));
   });
-  MIMO_CUDA_LAUNCHED();
 }
 
 void rms_norm(const float* x, int rows, int width, const float* gain, float eps, void* out, ActType type,
               std::size_t out_stride, cudaStream_t stream) {
   if (rows == 0) return;
   with_act(type, [&](auto* element) {
-    rms_norm_kernel<<<rows, kThreads, 0, stream>>>(x, width, gain, eps, static_cast<decltype(element)>(out),
-                                                   out_stride);
+    using Element = std::remove_pointer_t<decltype(element)>;
+    const auto launch = [&](auto kernel, int threads) {
+      launch_overlapped(kernel, rows, threads, stream, x, width, gain, eps, static_cast<Element*>(out),
+                        out_stride);
+    };
+    const bool fours = width % 4 == 0 && out_stride % 4 == 0 && aligned(x) && aligned(gain) && aligned(out);
+    if (!fours || width > 16384) return launch(rms_norm_kernel<Element>, kThreads);
+    if (width <= 1024) return launch(rms_norm_fours<Element, 256, 1>, 256);
+    if (width <= 4096) return launch(rms_norm_fours<Element, 512, 2>, 512);
+    if (width <= 8192) return launch(rms_norm_fours<Element, 512, 4>, 512);
+    launch(rms_norm_fours<Element, 1024, 4>, 1024);
   });
-  MIMO_CUDA_LAUNCHED();
 }
 
 void rms_norm_heads(void* x, ActType type, std::size_t row_stride, int rows, int heads, int width,
@@ -238,32 +433,30 @@ void rms_norm_heads(void* x, ActType type, std::size_t row_stride, int rows, int
   const int total = rows * heads;
   if (total == 0) return;
   with_act(type, [&](auto* element) {
-    rms_norm_heads_kernel<<<(total + 7) / 8, kThreads, 0, stream>>>(
-        static_cast<decltype(element)>(x), row_stride, heads, total, width, gain, eps);
+    using Element = std::remove_pointer_t<decltype(element)>;
+    launch_overlapped(rms_norm_heads_kernel<Element>, blocks_of_warps(total), kThreads, stream,
+                      static_cast<Element*>(x), row_stride, heads, total, width, gain, eps);
   });
-  MIMO_CUDA_LAUNCHED();
 }
 
 void rope_and_store(const RopeStoreArgs& args, cudaStream_t stream) {
   if (args.sequences.total_rows == 0) return;
   const int heads = args.q_heads + 2 * args.kv.kv_heads;
-  const dim3 grid(args.sequences.total_rows, std::min((heads + 7) / 8, 8));
+  const dim3 grid(args.sequences.total_rows, std::min(blocks_of_warps(heads), 8));
   with_act(args.type, [&](auto* element) {
     using Element = std::remove_pointer_t<decltype(element)>;
-    rope_and_store_kernel<Element><<<grid, kThreads, 0, stream>>>(args);
+    if (launch_rope_registers<Element>(args, stream)) return;
+    launch_overlapped(rope_and_store_kernel<Element>, grid, kThreads, stream, args);
   });
-  MIMO_CUDA_LAUNCHED();
 }
 
 void silu_mul(const void* gate_up, int rows, int inter, void* out, ActType type, cudaStream_t stream) {
   if (rows == 0) return;
-  const dim3 grid(blocks_for(inter), rows);
   with_act(type, [&](auto* element) {
     using Element = std::remove_pointer_t<decltype(element)>;
-    silu_mul_kernel<<<grid, kThreads, 0, stream>>>(static_cast<const Element*>(gate_up), inter,
-                                                   static_cast<Element*>(out));
+    launch_overlapped(silu_mul_kernel<Element>, dim3(blocks_for(inter), rows), kThreads, stream,
+                      static_cast<const Element*>(gate_up), inter, static_cast<Element*>(out));
   });
-  MIMO_CUDA_LAUNCHED();
 }
 
 void best_tokens(const float* logits, std::size_t row_stride, int rows, int count, std::int32_t* ids,

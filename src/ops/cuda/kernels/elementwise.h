@@ -1,5 +1,6 @@
 // The small operations between matrices and attention. fp32 arithmetic; results are rounded once to their type. Rows
-// do not know each other.
+// do not know each other. Where the GPU can, all but best_tokens start while the kernel before them in the stream ends;
+// they read nothing before its end but weights: tables of gains, inverse frequencies.
 #pragma once
 
 #include <cuda_runtime_api.h>
