@@ -275,6 +275,12 @@ void EngineCore::draft() {
   times_.draft_seconds += seconds_since(start);
 }
 
+bool EngineCore::chosen_on_backend(const Active& active) const {
+  if (!choose_on_backend_ || active.prompt_logits || !active.answer) return false;
+  const LiveAnswer::Choice choice = active.answer->choice();
+  return choice == LiveAnswer::Choice::kBest || (choice == LiveAnswer::Choice::kDraw && ops_.draws_tokens());
+}
+
 // The rows of the plan, as the target takes them.
 void EngineCore::lay_out() {
   const Clock::time_point start = Clock::now();
@@ -298,6 +304,7 @@ void EngineCore::lay_out() {
   window_rows_.clear();
   logit_rows_.clear();
   best_rows_.clear();
+  draws_.clear();
   for (const PlanPart& planned : plan.parts) {
     Part part;
     part.plan = planned;
@@ -316,12 +323,12 @@ void EngineCore::lay_out() {
       }
       part.logit_rows = planned.rows;
     }
-    part.best_only = choose_on_backend_ && !part.active->prompt_logits && part.active->answer &&
-                     !part.active->answer->needs_logits();
+    part.best_only = chosen_on_backend(*part.active);
     std::vector<std::int32_t>& wanted = part.best_only ? best_rows_ : logit_rows_;
     part.logit_begin = wanted.size();
     for (int row = planned.rows - part.logit_rows; row < planned.rows; ++row) {
       wanted.push_back(planned.row_begin + row);
+      if (part.best_only) draws_.push_back(part.active->answer->draw(planned.position + row));
     }
     full_rows_.push_back(
         {planned.row_begin, planned.rows, planned.position, part.scheduled->pages->full_pages()});
@@ -338,7 +345,17 @@ void EngineCore::forward() {
   TapRows taps;
   tap_range(taps);
   best_.resize(best_rows_.size());
-  model_.forward({tokens_, full_rows_, window_rows_, logit_rows_, taps, best_rows_, sampler_.allowed_vocab()},
+  // Without a draw among them the backend need not see the logits as a whole.
+  const bool draws = std::any_of(draws_.begin(), draws_.end(),
+                                 [](const TokenDraw& draw) { return draw.inverse_temperature > 0; });
+  model_.forward({.tokens = tokens_,
+                  .full = full_rows_,
+                  .window = window_rows_,
+                  .logit_rows = logit_rows_,
+                  .taps = taps,
+                  .best_rows = best_rows_,
+                  .best_vocab = sampler_.allowed_vocab(),
+                  .draws = draws ? draws_ : std::span<const TokenDraw>()},
                  cache_->kv(), logits_, best_);
   ++times_.steps;
   times_.rows += std::ssize(tokens_);

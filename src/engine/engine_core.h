@@ -39,8 +39,8 @@ struct EngineOptions {
   Drafter* drafter = nullptr;             // null: no speculation
   SpeculationOptions speculation = {};
   bool poison = false;  // NaN in every page that nothing owns: tests show that nothing reads it
-  // Where only the best token of a row matters the backend finds it, and no logits are brought to the CPU. Null: where
-  // the backend has memory of its own.
+  // Where a token depends on its row of logits alone the backend chooses it, and no logits are brought to the CPU. Null:
+  // where the backend has memory of its own.
   std::optional<bool> choose_on_backend = {};
   LogLine log = {};  // null: stderr
 };
@@ -86,6 +86,7 @@ class EngineCore {
   Status flush_cache();
   std::int64_t max_model_len() const;
   // Without the fields that only a thread has.
+  std::uint64_t kv_bytes() const { return cache_->kv().bytes(); }  // of the pools, on the backend
   EngineStatus status() const;
   const EngineTimes& times() const { return times_; }
   SpeculationStats speculation() const { return speculation_ ? speculation_->pooled() : SpeculationStats{}; }
@@ -114,7 +115,7 @@ class EngineCore {
     PlanPart plan;
     Active* active = nullptr;
     ScheduledRequest* scheduled = nullptr;
-    bool best_only = false;       // its rows are in best_rows_, not in logit_rows_
+    bool best_only = false;       // its rows are in best_rows_ and draws_, not in logit_rows_
     std::size_t logit_begin = 0;  // in either
     int logit_rows = 0;
     int observed = 0;  // leading rows that the drafter is to see, once commit() has run
@@ -126,6 +127,7 @@ class EngineCore {
   void open_drafts(Active& active, const ScheduledRequest& scheduled);
   void close_drafts(Active& active);
   void draft();
+  bool chosen_on_backend(const Active& active) const;
   void lay_out();
   void forward();
   void tap_range(TapRows& taps);
@@ -159,6 +161,7 @@ class EngineCore {
   std::vector<SequenceRows> window_rows_;
   std::vector<std::int32_t> logit_rows_;
   std::vector<std::int32_t> best_rows_;
+  std::vector<TokenDraw> draws_;  // of best_rows_
   std::vector<float> logits_;
   std::vector<std::int32_t> best_;
   BackendArray<float> taps_;

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "core/philox.h"
 
 namespace mimo {
 namespace {
@@ -13,17 +16,20 @@ SamplingParams with_limit(SamplingParams params, std::int64_t max_tokens) {
   return params;
 }
 
-bool looks_at_logits(const EngineRequest& request) {
+LiveAnswer::Choice choice_of(const EngineRequest& request) {
   const SamplingParams& params = request.params;
-  return !is_greedy(params) || uses_penalties(params) || !params.logit_bias.empty() ||
-         params.min_tokens > 0 || params.logprobs || request.constraint || request.thinking_budget;
+  if (uses_penalties(params) || !params.logit_bias.empty() || params.min_tokens > 0 || params.logprobs ||
+      request.constraint || request.thinking_budget) {
+    return LiveAnswer::Choice::kSampler;
+  }
+  return is_greedy(params) ? LiveAnswer::Choice::kBest : LiveAnswer::Choice::kDraw;
 }
 
 }  // namespace
 
 LiveAnswer::LiveAnswer(const Setup& setup)
     : setup_(setup),
-      needs_logits_(looks_at_logits(*setup.request)),
+      choice_(choice_of(*setup.request)),
       stop_(with_limit(setup.request->params, setup.max_tokens), setup.eos_ids),
       gate_(*setup.request, setup.eos_ids, setup.allowed_vocab) {
   if (uses_penalties(setup.request->params)) history_.add_prompt(setup.request->prompt);
@@ -40,18 +46,30 @@ BlockResult LiveAnswer::commit(std::span<const std::int32_t> drafts, std::int64_
 }
 
 BlockResult LiveAnswer::commit(std::span<const std::int32_t> drafts, std::int64_t position,
-                               std::span<const std::int32_t> best) {
+                               std::span<const std::int32_t> chosen) {
   return take(drafts, [&](std::size_t row) -> std::optional<std::int32_t> {
-    if (best[row] < 0) {
+    if (chosen[row] < 0) {
       step_.error =
           Error{ErrorCode::kInternal, fmt::format("position {}: a logit is not finite, expected a number",
                                                   position + static_cast<std::int64_t>(row) + 1)};
       return {};
     }
     drawn_ = {};
-    drawn_.id = best[row];
+    drawn_.id = chosen[row];
     return drawn_.id;
   });
+}
+
+TokenDraw LiveAnswer::draw(std::int64_t position) const {
+  if (choice_ == Choice::kBest) return {};
+  const SamplingParams& params = setup_.request->params;
+  TokenDraw draw;
+  draw.inverse_temperature = static_cast<float>(1.0 / params.temperature);
+  draw.top_k = static_cast<std::int32_t>(std::clamp<std::int64_t>(params.top_k, 0, setup_.allowed_vocab));
+  if (params.min_p > 0) draw.min_p_distance = params.temperature * std::log(params.min_p);
+  draw.top_p = params.top_p;
+  draw.uniform = philox_uniform(setup_.seed, position + 1);
+  return draw;
 }
 
 template <class Sample>

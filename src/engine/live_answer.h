@@ -11,6 +11,7 @@
 #include "engine/shown_text.h"
 #include "engine/token_history.h"
 #include "engine/verify_block.h"
+#include "ops/ops.h"
 #include "text/detokenizer.h"
 
 namespace mimo {
@@ -39,13 +40,20 @@ class LiveAnswer {
   // last block.emitted of all that were committed.
   BlockResult commit(std::span<const std::int32_t> drafts, std::int64_t position,
                      std::span<const float> logits, Sampler& sampler);
-  // The same where needs_logits() is false: of each row only its best token, -1 where it has a logit that is not
-  // finite.
+  // The same where choice() is not kSampler: of each row only the token that was chosen, -1 where it has a logit that
+  // is not finite.
   BlockResult commit(std::span<const std::int32_t> drafts, std::int64_t position,
-                     std::span<const std::int32_t> best);
+                     std::span<const std::int32_t> chosen);
 
-  // False if every token of the answer is simply the best of the ids that may be sampled.
-  bool needs_logits() const { return needs_logits_; }
+  // Who can choose the tokens of the answer.
+  enum class Choice : std::uint8_t {
+    kBest,     // each is the best of the ids that may be sampled
+    kDraw,     // each is drawn by its row of logits alone
+    kSampler,  // the sampler, which knows what came before, or returns probabilities
+  };
+  Choice choice() const { return choice_; }
+  // How the token that follows the row at `position` is drawn; of choices other than kSampler.
+  TokenDraw draw(std::int64_t position) const;
 
   // What the last commits added. The usage has completion and reasoning tokens only.
   AnswerStep take_step();
@@ -60,7 +68,7 @@ class LiveAnswer {
   BlockResult take(std::span<const std::int32_t> drafts, Sample&& sample);
 
   Setup setup_;
-  bool needs_logits_;
+  Choice choice_;
   StopRules stop_;
   TokenHistory history_;
   AnswerGate gate_;

@@ -1,7 +1,9 @@
 #include "model/dflash.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <iterator>
 
 #include "checkpoint/mask_embedding.h"
 #include "core/check.h"
@@ -360,27 +362,33 @@ void DFlashDrafter::store_context(std::span<const ContextRows> parts, std::span<
     sequences_.push_back(part.ring->rows(rows, part.rows, part.position));
     rows += part.rows;
   }
-  // Rows that follow each other in the taps are rounded in one call.
-  Act* input = gathered_.reserve(ops_, static_cast<std::size_t>(rows) * tap_width);
-  for (std::size_t i = 0, row = 0; i < parts.size();) {
-    const int first = parts[i].tap_row;
-    int next = first;
-    for (; i < parts.size() && parts[i].tap_row == next; ++i) next += parts[i].rows;
-    const auto count = static_cast<std::size_t>(next - first);
-    ops_.to_act(taps.data() + static_cast<std::size_t>(first) * tap_width, count * tap_width,
-                act_at(ops_, input, row * tap_width));
-    row += count;
+  index_.clear();
+  for (const ContextRows& part : parts) {
+    for (int r = 0; r < part.rows; ++r) index_.push_back(part.tap_row + r);
   }
+  const auto count = static_cast<std::size_t>(rows);
+  tap_index_.upload(ops_, index_);
+  gathered_.reserve(ops_, count * tap_width);
+  normed_.reserve(ops_, count * hidden);
+  batch_->set(sequences_);
+  key_ = {rows, reinterpret_cast<std::intptr_t>(this), reinterpret_cast<std::intptr_t>(taps.data())};
+  batch_->add_key(key_);
+  ops_.run(key_, [&] { store_rows(taps.data(), tap_width, rows); });
+}
 
+void DFlashDrafter::store_rows(const float* taps, std::size_t tap_width, int rows) {
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const auto count = static_cast<std::size_t>(rows);
   const auto heads = static_cast<std::size_t>(config_.kv_heads * config_.head_dim);
   const std::size_t width = layers_.size() * 2 * heads;
-  float* context = context_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
-  Act* normed = normed_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
-  Act* keys = keys_.reserve(ops_, static_cast<std::size_t>(rows) * width);
-  batch_->set(sequences_);
+  ops_.gather_rows(gathered_.data(), taps, tap_width * sizeof(float), tap_index_.data(), rows);
+  Act* input = tap_input_.reserve(ops_, count * tap_width);
+  ops_.to_act(gathered_.data(), count * tap_width, input);
+  float* context = context_.reserve(ops_, count * hidden);
+  Act* keys = keys_.reserve(ops_, count * width);
   ops_.linear(input, rows, *fc_, context, Store::kOverwrite);
-  ops_.rms_norm(context, rows, hidden_norm_, config_.norm_eps, normed, hidden);
-  ops_.linear(normed, rows, *context_kv_, keys);
+  ops_.rms_norm(context, rows, hidden_norm_, config_.norm_eps, normed_.data(), hidden);
+  ops_.linear(normed_.data(), rows, *context_kv_, keys);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     AttentionSpec spec = attention_spec(static_cast<int>(i));
     spec.q_heads = 0;
@@ -391,12 +399,20 @@ void DFlashDrafter::store_context(std::span<const ContextRows> parts, std::span<
 }
 
 const Act* DFlashDrafter::run_blocks(std::span<const DraftRequest> requests) {
+  lay_out(requests);
+  run_rows(static_cast<int>(requests.size()));
+  return normed_.data();
+}
+
+// What differs from one call to the next, into memory that the recorded operations read.
+void DFlashDrafter::lay_out(std::span<const DraftRequest> requests) {
   const auto hidden = static_cast<std::size_t>(config_.hidden);
   const auto block = static_cast<std::size_t>(config_.block);
-  const auto rows = static_cast<int>(requests.size() * block);
+  const std::size_t rows = requests.size() * block;
   sequences_.clear();
   anchors_.clear();
   index_.clear();
+  wanted_rows_.clear();
   for (const DraftRequest& request : requests) {
     auto& ring = dynamic_cast<Ring&>(*request.state);
     MIMO_CHECK(ring.observed_to(request.position), "draft at {}: not all before it was observed",
@@ -404,34 +420,40 @@ const Act* DFlashDrafter::run_blocks(std::span<const DraftRequest> requests) {
     MIMO_CHECK(!request.drafts.empty() && request.drafts.size() < block, "{} drafts of a block of {}",
                request.drafts.size(), block);
     ring.reach(request.position, request.position + config_.block);
-    sequences_.push_back(
-        ring.rows(static_cast<int>(sequences_.size() * block), config_.block, request.position));
+    const std::size_t begin = anchors_.size() * block;
+    sequences_.push_back(ring.rows(static_cast<int>(begin), config_.block, request.position));
     anchors_.push_back(request.anchor);
     index_.push_back(static_cast<std::int32_t>(anchors_.size()));
     index_.resize(anchors_.size() * block, 0);
-  }
-  float* inputs = inputs_.reserve(ops_, (requests.size() + 1) * hidden);
-  const std::size_t bytes = hidden * sizeof(float);
-  ops_.copy_rows(inputs, bytes, mask_.data(), bytes, bytes, 1);
-  target_.embed(anchor_ids_.upload(ops_, anchors_), static_cast<int>(requests.size()), inputs + hidden);
-  float* state = hidden_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
-  normed_.reserve(ops_, static_cast<std::size_t>(rows) * hidden);
-  ops_.gather_rows(state, inputs, bytes, block_index_.upload(ops_, index_), rows);
-  batch_->set(sequences_);
-  for (int i = 0; i < config_.layers; ++i) run_layer(i, rows);
-
-  // Only rows that are asked for are normed.
-  index_.clear();
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    for (std::size_t r = 1; r <= requests[i].drafts.size(); ++r) {
-      index_.push_back(static_cast<std::int32_t>(i * block + r));
+    // Only rows that are asked for are normed.
+    for (std::size_t r = 1; r <= request.drafts.size(); ++r) {
+      wanted_rows_.push_back(static_cast<std::int32_t>(begin + r));
     }
   }
-  const auto count = static_cast<int>(index_.size());
-  float* wanted = wanted_.reserve(ops_, index_.size() * hidden);
-  ops_.gather_rows(wanted, state, bytes, wanted_index_.upload(ops_, index_), count);
-  ops_.rms_norm(wanted, count, final_norm_, config_.norm_eps, normed_.data(), hidden);
-  return normed_.data();
+  anchor_ids_.upload(ops_, anchors_);
+  block_index_.upload(ops_, index_);
+  wanted_index_.upload(ops_, wanted_rows_);
+  batch_->set(sequences_);
+  inputs_.reserve(ops_, (requests.size() + 1) * hidden);
+  hidden_.reserve(ops_, rows * hidden);
+  normed_.reserve(ops_, rows * hidden);
+  wanted_.reserve(ops_, wanted_rows_.size() * hidden);
+}
+
+// The blocks of `requests` requests through all layers, and the norm of the rows that are asked for.
+void DFlashDrafter::run_rows(int requests) {
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const int rows = requests * config_.block;
+  const auto count = static_cast<int>(wanted_rows_.size());
+  const std::size_t bytes = hidden * sizeof(float);
+  float* inputs = inputs_.data();
+  float* state = hidden_.data();
+  ops_.copy_rows(inputs, bytes, mask_.data(), bytes, bytes, 1);
+  target_.embed(anchor_ids_.data(), requests, inputs + hidden);
+  ops_.gather_rows(state, inputs, bytes, block_index_.data(), rows);
+  for (int i = 0; i < config_.layers; ++i) run_layer(i, rows);
+  ops_.gather_rows(wanted_.data(), state, bytes, wanted_index_.data(), count);
+  ops_.rms_norm(wanted_.data(), count, final_norm_, config_.norm_eps, normed_.data(), hidden);
 }
 
 void DFlashDrafter::run_layer(int index, int rows) {
@@ -460,32 +482,39 @@ void DFlashDrafter::run_layer(int index, int rows) {
 
 void DFlashDrafter::draft(std::span<DraftRequest> requests) {
   if (requests.empty()) return;
-  const Act* normed = run_blocks(requests);
-  const auto hidden = static_cast<std::size_t>(config_.hidden);
-  const auto vocab = static_cast<std::size_t>(target_.config().vocab);
-  const auto wanted = static_cast<int>(index_.size());
-  ids_.resize(static_cast<std::size_t>(wanted));
-  probabilities_.resize(static_cast<std::size_t>(wanted));
-  std::int32_t* best = best_.reserve(ops_, ids_.size());
-  float* shares = shares_.reserve(ops_, ids_.size());
-  for (int first = 0; first < wanted; first += kHeadRows) {
-    const int rows = std::min(kHeadRows, wanted - first);
-    float* logits = logits_.reserve(ops_, static_cast<std::size_t>(rows) * vocab);
-    target_.lm_head(act_at(ops_, normed, static_cast<std::size_t>(first) * hidden), rows, logits);
-    ops_.best_tokens(logits, vocab, rows, options_.vocab, best + first, shares + first);
-  }
-  ops_.download(ids_.data(), best, ids_.size() * sizeof(std::int32_t));
-  ops_.download(probabilities_.data(), shares, ids_.size() * sizeof(float));
+  lay_out(requests);
+  const std::size_t wanted = wanted_rows_.size();
+  std::uint32_t* chosen = chosen_.reserve(ops_, 2 * wanted);
+  key_ = {std::ssize(requests), std::ssize(wanted_rows_), reinterpret_cast<std::intptr_t>(this)};
+  batch_->add_key(key_);
+  ops_.run(key_, [&] {
+    run_rows(static_cast<int>(requests.size()));
+    choose(reinterpret_cast<std::int32_t*>(chosen), reinterpret_cast<float*>(chosen + wanted));
+  });
+  answers_.resize(2 * wanted);
+  ops_.download(answers_.data(), chosen, answers_.size() * sizeof(std::uint32_t));
   std::size_t at = 0;
   for (DraftRequest& request : requests) {
     const std::size_t count = request.drafts.size();
-    const float* p = probabilities_.data() + at;
-    request.failed = !std::all_of(p, p + count, [](float x) { return std::isfinite(x); });
-    if (!request.failed) {
-      std::copy_n(ids_.begin() + static_cast<std::ptrdiff_t>(at), count, request.drafts.begin());
-      std::copy_n(p, std::min(count, request.confidence.size()), request.confidence.begin());
+    const auto probability = [&](std::size_t i) { return std::bit_cast<float>(answers_[wanted + at + i]); };
+    request.failed = false;
+    for (std::size_t i = 0; i < count; ++i) request.failed |= !std::isfinite(probability(i));
+    for (std::size_t i = 0; i < count && !request.failed; ++i) {
+      request.drafts[i] = std::bit_cast<std::int32_t>(answers_[at + i]);
+      if (i < request.confidence.size()) request.confidence[i] = probability(i);
     }
     at += count;
+  }
+}
+
+// The best token of every row in normed_, and its probability.
+void DFlashDrafter::choose(std::int32_t* ids, float* probabilities) {
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  const auto wanted = static_cast<int>(wanted_rows_.size());
+  for (int first = 0; first < wanted; first += kHeadRows) {
+    const int rows = std::min(kHeadRows, wanted - first);
+    target_.best_of_head(act_at(ops_, normed_.data(), static_cast<std::size_t>(first) * hidden), rows,
+                         options_.vocab, logits_, ids + first, probabilities + first);
   }
 }
 

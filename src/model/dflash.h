@@ -106,7 +106,11 @@ class DFlashDrafter final : public Drafter {
   Status make_pages();
   AttentionSpec attention_spec(int layer) const;
   void store_context(std::span<const ContextRows> parts, std::span<const float> taps);
+  void store_rows(const float* taps, std::size_t tap_width, int rows);
+  void lay_out(std::span<const DraftRequest> requests);
+  void run_rows(int requests);
   void run_layer(int index, int rows);
+  void choose(std::int32_t* ids, float* probabilities);
 
   const TargetModel& target_;
   Ops& ops_;
@@ -129,23 +133,25 @@ class DFlashDrafter final : public Drafter {
   std::vector<ContextRows> parts_;
   std::vector<std::int32_t> anchors_;
   std::vector<std::int32_t> index_;
+  std::vector<std::int32_t> wanted_rows_;
+  std::vector<std::int64_t> key_;
   BackendArray<std::int32_t> anchor_ids_;
   BackendArray<std::int32_t> block_index_;
   BackendArray<std::int32_t> wanted_index_;
-  BackendArray<Act> gathered_;   // [rows, taps * hidden]
-  BackendArray<float> context_;  // [rows, hidden]
-  BackendArray<Act> keys_;       // [rows, layers * 2 * kv_heads * head_dim]
-  BackendArray<float> inputs_;   // [1 + requests, hidden]: the mask vector, then the anchors' embeddings
-  BackendArray<float> hidden_;   // [rows, hidden] residual stream
-  BackendArray<float> wanted_;   // [drafts, hidden]
-  BackendArray<Act> normed_;     // [rows, hidden]
+  BackendArray<std::int32_t> tap_index_;
+  BackendArray<float> gathered_;  // [rows, taps * hidden]
+  BackendArray<Act> tap_input_;   // the same, rounded
+  BackendArray<float> context_;   // [rows, hidden]
+  BackendArray<Act> keys_;        // [rows, layers * 2 * kv_heads * head_dim]
+  BackendArray<float> inputs_;    // [1 + requests, hidden]: the mask vector, then the anchors' embeddings
+  BackendArray<float> hidden_;    // [rows, hidden] residual stream
+  BackendArray<float> wanted_;    // [drafts, hidden]
+  BackendArray<Act> normed_;      // [rows, hidden]
   BackendArray<Act> qkv_;
   BackendArray<Act> attended_;
   BackendArray<float> logits_;
-  BackendArray<std::int32_t> best_;
-  BackendArray<float> shares_;
-  std::vector<std::int32_t> ids_;
-  std::vector<float> probabilities_;
+  BackendArray<std::uint32_t> chosen_;  // [drafts] ids, [drafts] probabilities (fp32)
+  std::vector<std::uint32_t> answers_;  // the same
 };
 
 }  // namespace mimo

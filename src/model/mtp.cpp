@@ -312,10 +312,8 @@ void MtpDrafter::run_head(int index, std::span<DraftRequest* const> requests) {
   ops_.rms_norm(hidden_.data(), count, head.pre_mlp_norm, eps, normed_.data(), hidden);
   ops_.mlp(normed_.data(), count, *head.mlp, hidden_.data());
   ops_.rms_norm(hidden_.data(), count, head.final_norm, eps, normed_.data(), hidden);
-  target_.lm_head(normed_.data(), count, logits_.data());
-  ops_.best_tokens(logits_.data(), static_cast<std::size_t>(config.vocab), count,
-                   options_.vocab > 0 ? options_.vocab : config.vocab, best_ids_.reserve(ops_, best_.size()),
-                   shares_.reserve(ops_, best_.size()));
+  target_.best_of_head(normed_.data(), count, options_.vocab > 0 ? options_.vocab : config.vocab, logits_,
+                       best_ids_.reserve(ops_, best_.size()), shares_.reserve(ops_, best_.size()));
   ops_.download(best_.data(), best_ids_.data(), best_.size() * sizeof(std::int32_t));
   ops_.download(probabilities_.data(), shares_.data(), best_.size() * sizeof(float));
 

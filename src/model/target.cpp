@@ -163,6 +163,15 @@ void TargetModel::lm_head(const Act* normed, int rows, float* logits) const {
   ops_->linear(normed, rows, *lm_head_, logits, Store::kOverwrite);
 }
 
+void TargetModel::best_of_head(const Act* normed, int rows, int count, BackendArray<float>& logits,
+                               std::int32_t* ids, float* probabilities) const {
+  if (rows == 0 || ops_->best_linear(normed, rows, *lm_head_, count, ids, probabilities)) return;
+  const auto vocab = static_cast<std::size_t>(config_.vocab);
+  float* all = logits.reserve(*ops_, static_cast<std::size_t>(rows) * vocab);
+  lm_head(normed, rows, all);
+  ops_->best_tokens(all, vocab, rows, count, ids, probabilities);
+}
+
 // Copies the wanted rows of `state` [rows of the step, hidden] to every place where `index` is asked for.
 void TargetModel::tap(const TapRows& taps, int index, const float* state, std::size_t rows) const {
   const auto hidden = static_cast<std::size_t>(config_.hidden);
@@ -201,11 +210,16 @@ void TargetModel::forward(const ForwardBatch& batch, ModelKv& kv, std::span<floa
   }
   head_rows_.reserve(*ops_, head_rows * hidden);
   best_.reserve(*ops_, batch.best_rows.size());
+  MIMO_CHECK(batch.draws.empty() || batch.draws.size() == batch.best_rows.size(), "{} draws for {} rows",
+             batch.draws.size(), batch.best_rows.size());
+  if (!batch.draws.empty()) draws_.upload(*ops_, batch.draws);
   const bool in_place = ops_->host_memory() && batch.best_rows.empty();
-  float* all_logits = in_place ? logits.data() : logits_.reserve(*ops_, head_rows * vocab);
+  const bool best_only = batch.logit_rows.empty() && batch.draws.empty();
+  float* all_logits = in_place ? logits.data() : logits_.reserve(*ops_, best_only ? 0 : head_rows * vocab);
 
   key_ = {std::ssize(batch.tokens), std::ssize(batch.logit_rows), std::ssize(batch.best_rows),
-          batch.best_vocab,         batch.taps.row_begin,         batch.taps.rows};
+          batch.best_vocab,         std::ssize(batch.draws),      batch.taps.row_begin,
+          batch.taps.rows};
   key_.push_back(reinterpret_cast<std::intptr_t>(&kv));
   key_.push_back(reinterpret_cast<std::intptr_t>(this));
   key_.push_back(batch.taps.indices.empty() ? 0 : reinterpret_cast<std::intptr_t>(batch.taps.out.data()));
@@ -253,13 +267,22 @@ void TargetModel::run_layers(const ForwardBatch& batch, ModelKv& kv) {
 void TargetModel::run_head(const ForwardBatch& batch, float* logits) {
   const auto hidden = static_cast<std::size_t>(config_.hidden);
   const auto vocab = static_cast<std::size_t>(config_.vocab);
-  const auto rows = static_cast<int>(batch.logit_rows.size() + batch.best_rows.size());
+  const auto best = static_cast<int>(batch.best_rows.size());
+  const int rows = static_cast<int>(batch.logit_rows.size()) + best;
   ops_->gather_rows(head_rows_.data(), hidden_.data(), hidden * sizeof(float), head_index_.data(), rows);
   ops_->rms_norm(head_rows_.data(), rows, final_norm_, config_.norm_eps, normed_.data(), hidden);
+  if (rows == best && batch.draws.empty()) {
+    best_of_head(normed_.data(), best, batch.best_vocab, logits_, best_.data(), nullptr);
+    return;
+  }
   lm_head(normed_.data(), rows, logits);
-  if (batch.best_rows.empty()) return;
-  ops_->best_tokens(logits + batch.logit_rows.size() * vocab, vocab, static_cast<int>(batch.best_rows.size()),
-                    batch.best_vocab, best_.data(), nullptr);
+  if (best == 0) return;
+  const float* chosen_from = logits + batch.logit_rows.size() * vocab;
+  if (batch.draws.empty()) {
+    ops_->best_tokens(chosen_from, vocab, best, batch.best_vocab, best_.data(), nullptr);
+  } else {
+    ops_->draw_tokens(chosen_from, vocab, best, batch.best_vocab, draws_.data(), best_.data());
+  }
 }
 
 // h += o_proj(attention(rmsnorm(h)))

@@ -64,9 +64,11 @@ struct ForwardBatch {
   std::span<const SequenceRows> window;      // [sequences]
   std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
   TapRows taps = {};
-  // Rows of which only the best token is wanted, ascending, among ids below `best_vocab`.
+  // Rows of which only a token is wanted, ascending, among ids below `best_vocab`: the best one, or, where `draws` is
+  // not empty and Ops::draws_tokens(), the one that draws[i] says.
   std::span<const std::int32_t> best_rows = {};
   int best_vocab = 0;
+  std::span<const TokenDraw> draws = {};
 };
 
 class TargetModel {
@@ -80,8 +82,8 @@ class TargetModel {
 
   const ModelConfig& config() const { return config_; }
 
-  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab] and best [best_rows] (-1 where
-  // a logit is not finite), in the CPU's memory.
+  // Runs the rows, appending their keys and values to `kv`; logits [logit_rows, vocab] and tokens best [best_rows] (-1
+  // where a logit is not finite), in the CPU's memory.
   void forward(const ForwardBatch& batch, ModelKv& kv, std::span<float> logits,
                std::span<std::int32_t> best = {});
 
@@ -90,6 +92,10 @@ class TargetModel {
   // The output head on rows that are normed already: logits [rows, vocab]. A drafter shares both matrices
   // with its target.
   void lm_head(const Act* normed, int rows, float* logits) const;
+  // Of each of these rows the best of the first `count` tokens, and, unless that is null, its probability among them,
+  // as Ops::best_tokens; `logits` is room that is used where the backend must write them.
+  void best_of_head(const Act* normed, int rows, int count, BackendArray<float>& logits, std::int32_t* ids,
+                    float* probabilities) const;
 
   std::size_t weight_bytes() const;
   // Bytes of weights that decoding one token reads: everything but the embedding table and the experts not
@@ -140,6 +146,7 @@ class TargetModel {
   BackendArray<float> expert_weights_;     // [rows, top_k]
   BackendArray<float> logits_;             // [logit rows, vocab], then [best rows, vocab]
   BackendArray<std::int32_t> best_;        // [best rows]
+  BackendArray<TokenDraw> draws_;          // [best rows]
   std::vector<std::int64_t> key_;
 };
 

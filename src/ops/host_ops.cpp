@@ -81,4 +81,12 @@ std::unique_ptr<SequenceBatch> HostOps::make_sequences(const RopeSpec& rope) {
   return std::make_unique<HostSequences>(rope);
 }
 
+void HostOps::draw_tokens(const float* logits, std::size_t row_width, int rows, int count,
+                          const TokenDraw* draws, std::int32_t* ids) {
+  for (int r = 0; r < rows; ++r) {
+    const float* row = logits + static_cast<std::size_t>(r) * row_width;
+    ids[r] = draw_token({row, static_cast<std::size_t>(count)}, draws[r]);
+  }
+}
+
 }  // namespace mimo

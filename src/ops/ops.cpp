@@ -31,6 +31,16 @@ Result<Vector> Ops::pack_vector(std::span<const float> values) {
   return Vector(std::move(*memory), values.size());
 }
 
+bool Ops::best_linear(const Act* /*x*/, int /*rows*/, const Matrix& /*head*/, int /*count*/,
+                      std::int32_t* /*ids*/, float* /*probabilities*/) {
+  return false;
+}
+
+void Ops::draw_tokens(const float* /*logits*/, std::size_t /*row_width*/, int /*rows*/, int /*count*/,
+                      const TokenDraw* /*draws*/, std::int32_t* /*ids*/) {
+  MIMO_CHECK(draws_tokens(), "{} does not draw tokens", name());
+}
+
 void Ops::run(std::span<const std::int64_t> /*key*/, const std::function<void()>& body) { body(); }
 
 KeyRange visible_keys(const AttentionSpec& spec, const SequenceRows& sequence, int row) {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -202,6 +203,18 @@ void choose_experts(std::span<const float> logits, const RouteSpec& spec, std::s
 
 enum class Store : std::uint8_t { kOverwrite, kAdd };
 
+// How a token is drawn from a row of logits: engine/sampler.h has the rule. Filters keep a prefix of the tokens in
+// order of falling logits (lower id first among equal ones): first min_p, then top_k, then top_p. The draw inverts the
+// cumulative distribution of what is kept in the order of ids.
+struct TokenDraw {
+  float inverse_temperature = 0;  // 0: the best token, and nothing else matters
+  std::int32_t top_k = 0;         // 0 or less: off
+  // Tokens whose logit is further than this from the largest one are left out: temperature * log(min_p).
+  double min_p_distance = -std::numeric_limits<double>::infinity();
+  double top_p = 1;    // 1: off
+  double uniform = 0;  // in [0, 1)
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -282,6 +295,19 @@ class Ops {
   // -1 and the probability NaN.
   virtual void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
                            float* probabilities) = 0;
+
+  // linear() by `head` and best_tokens() of the first `count` results in one, without the results in memory. False:
+  // nothing was done, the backend has no such operation for these rows and this matrix. Sums may be taken in another
+  // order than in linear().
+  virtual bool best_linear(const Act* x, int rows, const Matrix& head, int count, std::int32_t* ids,
+                           float* probabilities);
+
+  // Whether draw_tokens() is there.
+  virtual bool draws_tokens() const { return false; }
+  // One of the first `count` tokens of every row of logits (rows `row_width` floats apart), drawn as draws[row] says
+  // (backend memory); -1 for a row with a NaN or +inf, or without a finite logit. Rows may differ in kind.
+  virtual void draw_tokens(const float* logits, std::size_t row_width, int rows, int count,
+                           const TokenDraw* draws, std::int32_t* ids);
 
   // Runs `body`, which only calls operations, with the same arguments whenever the key is the same: what differs from
   // one time to the next lies in memory that was uploaded before (tokens, indices, SequenceBatch). A backend may

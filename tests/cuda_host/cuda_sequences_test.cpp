@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/attention_select.h"
 #include "ops/reference/reference_ops.h"
 
 namespace mimo::cuda {
@@ -71,6 +72,43 @@ TEST_F(CudaSequencesTest, WhatLaunchesDependOnIsInTheKey) {
   // The same rows, otherwise shared out: the longest part differs.
   EXPECT_NE(key_of({{0, 3, 9, table.first(1)}, {3, 1, 9, table.first(1)}}),
             key_of({{0, 2, 9, table.first(1)}, {2, 2, 9, table.first(1)}}));
+}
+
+// Decoding requests beside a prompt: attention takes them apart, each part with its own bounds.
+TEST_F(CudaSequencesTest, FewRowsAndManyAreApart) {
+  const std::vector<std::int32_t> a = {4};
+  const std::vector<std::int32_t> b = {5, 6};
+  const std::vector<std::int32_t> c = {7};
+  const int most = kAttentionDecodeRows;
+  const std::vector<SequenceRows> rows = {{0, 1, 9, a}, {1, most + 1, 64, b, 3}, {most + 2, most, 2, c}};
+  sequences_.set(rows);
+  EXPECT_EQ(sequences_.view().sequences, 3);
+  ASSERT_EQ(sequences_.parts().size(), 2u);
+  const SequenceView& few = sequences_.parts()[0];
+  const SequenceView& many = sequences_.parts()[1];
+  EXPECT_NE(few.version, many.version);
+  EXPECT_EQ(few.sequences, 2);
+  EXPECT_EQ(few.max_rows, most);
+  EXPECT_EQ(few.row_begin[1], most + 2);
+  EXPECT_EQ(few.position[0], 9);
+  EXPECT_EQ(few.pages[few.page_stride], 7);
+  EXPECT_EQ(many.sequences, 1);
+  EXPECT_EQ(many.max_rows, most + 1);
+  EXPECT_EQ(many.row_begin[0], 1);
+  EXPECT_EQ(many.first_key[0], 3);
+  EXPECT_EQ(many.pages[1], 6);
+  for (const SequenceView* part : {&few, &many}) {
+    EXPECT_EQ(part->total_rows, 2 * most + 2);
+    for (int r = 0; r < part->total_rows; ++r) {
+      const int owner = r == 0 ? 0 : (r < most + 2 ? 1 : 2);
+      const bool own = (owner == 1) == (part == &many);
+      EXPECT_EQ(part->row_sequence[r], own ? (owner == 2 ? 1 : 0) : -1) << r;
+    }
+  }
+  // Alone, each is the only part.
+  sequences_.set(std::span(rows).first(1));
+  ASSERT_EQ(sequences_.parts().size(), 1u);
+  EXPECT_EQ(sequences_.parts()[0].version, sequences_.view().version);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Greedy tokens that the backend chooses, as where its memory is not the CPU's: the same answers, and no logits where
-// they are not needed.
+// Tokens that the backend chooses, as where its memory is not the CPU's: the same answers, and no logits where they
+// are not needed.
 #include <gtest/gtest.h>
 
 #include "engine/engine_rig.h"
@@ -51,21 +51,46 @@ TEST(BackendChoice, MixedStepsGiveEveryoneTheirOwn) {
   }
 }
 
-TEST(BackendChoice, OnlyPlainGreedyRequestsGoWithoutLogits) {
-  const auto needs = [](auto&& change) {
+TEST(BackendChoice, WhatTheBackendMayChoose) {
+  using Choice = LiveAnswer::Choice;
+  const auto choice = [](auto&& change) {
     EngineRequest request = greedy({1, 2, 3}, 5);
     change(request.params);
-    return answer_of(request).needs_logits();
+    return answer_of(request).choice();
   };
-  EXPECT_FALSE(needs([](SamplingParams&) {}));
-  EXPECT_FALSE(needs([](SamplingParams& p) { p.stop_token_ids = {7}; }));
-  EXPECT_FALSE(needs([](SamplingParams& p) { p.top_k = 5; }));
-  EXPECT_TRUE(needs([](SamplingParams& p) { p.temperature = 0.5; }));
-  EXPECT_TRUE(needs([](SamplingParams& p) { p.repetition_penalty = 1.1; }));
-  EXPECT_TRUE(needs([](SamplingParams& p) { p.presence_penalty = 0.1; }));
-  EXPECT_TRUE(needs([](SamplingParams& p) { p.logit_bias = {{3, 1.0}}; }));
-  EXPECT_TRUE(needs([](SamplingParams& p) { p.min_tokens = 2; }));
-  EXPECT_TRUE(needs([](SamplingParams& p) { p.logprobs = 0; }));
+  EXPECT_EQ(choice([](SamplingParams&) {}), Choice::kBest);
+  EXPECT_EQ(choice([](SamplingParams& p) { p.stop_token_ids = {7}; }), Choice::kBest);
+  EXPECT_EQ(choice([](SamplingParams& p) { p.top_k = 5; }), Choice::kBest);
+  EXPECT_EQ(choice([](SamplingParams& p) { p.temperature = 0.5; }), Choice::kDraw);
+  EXPECT_EQ(choice([](SamplingParams& p) { p.repetition_penalty = 1.1; }), Choice::kSampler);
+  EXPECT_EQ(choice([](SamplingParams& p) { p.presence_penalty = 0.1; }), Choice::kSampler);
+  EXPECT_EQ(choice([](SamplingParams& p) { p.logit_bias = {{3, 1.0}}; }), Choice::kSampler);
+  EXPECT_EQ(choice([](SamplingParams& p) { p.min_tokens = 2; }), Choice::kSampler);
+  EXPECT_EQ(choice([](SamplingParams& p) { p.logprobs = 0; }), Choice::kSampler);
+}
+
+// Filters, seeds and several choices: the ids of the engine's own sampler.
+TEST(BackendChoice, DrawsAreThoseOfTheSampler) {
+  std::vector<std::vector<std::int32_t>> expected;
+  for (const bool on_backend : {false, true}) {
+    EngineRig rig({.choose_on_backend = on_backend});
+    std::vector<Outcome*> outcomes;
+    for (unsigned i = 0; i < 12; ++i) {
+      EngineRequest request = greedy(random_prompt(10 + 7 * i, i), 20);
+      request.params.temperature = 0.5 + 0.1 * i;
+      request.params.seed = i;
+      request.choice = i % 3;
+      if (i % 2 == 1) request.params.top_k = static_cast<int>(2 + i);
+      if (i % 3 == 1) request.params.top_p = 0.8;
+      if (i % 4 == 2) request.params.min_p = 0.05;
+      outcomes.push_back(&rig.add(request));
+    }
+    rig.finish();
+    std::vector<std::vector<std::int32_t>> ids;
+    for (const Outcome* outcome : outcomes) ids.push_back(outcome->ids);
+    if (!on_backend) expected = ids;
+    EXPECT_EQ(ids, expected);
+  }
 }
 
 TEST(BackendChoice, DraftsAreVerifiedAndBadLogitsEndTheRequest) {

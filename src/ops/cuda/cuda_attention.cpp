@@ -97,16 +97,36 @@ void CudaAttention::run(const AttentionArgs& args) {
       attention_decode(args, device_.grow(workspace_, attention_decode_workspace(args), kDecodeBarrierBytes),
                        device_.stream(), Overlap::kLaunch);
       break;
-    case Kernel::kHopperPrefill: {
-      void* plan = device_.grow(plan_, attention_prefill_workspace(args), 0);
-      attention_prefill_plan(args, plan, device_.stream());
-      attention_prefill(args, plan, device_.stream());
+    case Kernel::kHopperPrefill:
+      run_prefill(args);
       break;
-    }
     case Kernel::kPlain:
       attention_plain(args, device_.stream());
       break;
   }
+}
+
+void CudaAttention::run_prefill(const AttentionArgs& args) {
+  const Plan plan{.version = args.sequences.version,
+                  .q_heads = args.q_heads,
+                  .kv_heads = args.kv.kv_heads,
+                  .fp8 = args.kv.fp8,
+                  .page_size = args.kv.page_size,
+                  .window = args.window,
+                  .anchor_window = args.anchor_window,
+                  .mask = args.mask};
+  const auto known = std::find(plans_.begin(), plans_.end(), plan);
+  const auto place = static_cast<std::size_t>(known - plans_.begin()) % kPlans;
+  const bool is_new = known == plans_.end();
+  if (is_new && plans_.size() < kPlans) {
+    plans_.push_back(plan);
+  } else if (is_new) {
+    plans_[place] = plan;
+  }
+  const std::size_t bytes = attention_prefill_workspace(args);
+  void* memory = device_.grow(plan_memory_[place], bytes, 0);
+  if (is_new) attention_prefill_plan(args, memory, device_.stream());
+  attention_prefill(args, memory, device_.stream());
 }
 
 }  // namespace mimo::cuda

@@ -1,6 +1,9 @@
 // Which attention kernel runs, by device, shape and rows: ops/attention_select on the calls of a GPU.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +27,9 @@ class CudaAttention {
   const std::vector<std::string>& describe() const { return lines_; }
   // Throws where a kernel that was asked for does not take this call.
   void run(const AttentionArgs& args);
+  // Plans of prompts are made once for all layers of a kind, while the sequences are the same. Where operations are
+  // recorded, a record has plans of its own: called before and after.
+  void forget_plans() { plans_.clear(); }
 
  private:
   enum class Kernel : std::uint8_t { kPlain, kHopperDecode, kHopperPrefill };
@@ -33,8 +39,24 @@ class CudaAttention {
     std::string text;
   };
 
+  // The work of a step as the kernel for prompts takes it, for one kind of layer.
+  struct Plan {
+    std::uint64_t version = 0;  // of the sequences
+    int q_heads = 0;
+    int kv_heads = 0;
+    bool fp8 = false;
+    int page_size = 0;
+    int window = 0;
+    bool anchor_window = false;
+    Mask mask = Mask::kCausal;
+
+    bool operator==(const Plan& other) const = default;
+  };
+  static constexpr std::size_t kPlans = 2;  // full and window layers
+
   static Kernel kernel_of(const AttentionEntry& entry);
   AttentionQuery query_of(const AttentionArgs& args) const;
+  void run_prefill(const AttentionArgs& args);
   // What was decided for this query, now or before. A new decision for a slow kernel is said on stderr.
   const Decision& decide(const AttentionQuery& query);
 
@@ -44,7 +66,8 @@ class CudaAttention {
   std::vector<Decision> decisions_;  // a handful: one for each phase and kind of layer
   std::vector<std::string> lines_;
   std::unique_ptr<Buffer> workspace_;
-  std::unique_ptr<Buffer> plan_;
+  std::vector<Plan> plans_;  // of plan_memory_, the last kPlans of them
+  std::array<std::unique_ptr<Buffer>, kPlans> plan_memory_;
 };
 
 }  // namespace mimo::cuda

@@ -54,7 +54,7 @@ std::size_t CudaKv::page_bytes() const {
 void CudaKv::poison_page(std::int32_t page) {
   device_.use();
   for (const Part& part : parts_) {
-    MIMO_CUDA(cudaMemsetAsync(part.at(page), 0xff, part.page_bytes, device_.stream()));
+    MIMO_CUDA(cudaMemsetAsync(part.at(page), 0xff, part.page_bytes, device_.bare_stream()));
   }
 }
 
@@ -63,7 +63,7 @@ void CudaKv::read_page(std::int32_t page, std::span<std::byte> out) const {
   device_.use();
   for (const Part& part : parts_) {
     MIMO_CUDA(cudaMemcpyAsync(out.data(), part.at(page), part.page_bytes, cudaMemcpyDeviceToHost,
-                              device_.stream()));
+                              device_.bare_stream()));
     out = out.subspan(part.page_bytes);
   }
   device_.wait();
@@ -73,8 +73,8 @@ void CudaKv::write_page(std::int32_t page, std::span<const std::byte> in) {
   check_page(page, in.size());
   device_.use();
   for (const Part& part : parts_) {
-    MIMO_CUDA(
-        cudaMemcpyAsync(part.at(page), in.data(), part.page_bytes, cudaMemcpyHostToDevice, device_.stream()));
+    MIMO_CUDA(cudaMemcpyAsync(part.at(page), in.data(), part.page_bytes, cudaMemcpyHostToDevice,
+                              device_.bare_stream()));
     in = in.subspan(part.page_bytes);
   }
   device_.wait();

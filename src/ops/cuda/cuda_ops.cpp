@@ -1,6 +1,7 @@
 #include "ops/cuda/cuda_ops.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "core/check.h"
 #include "ops/backend_array.h"
@@ -15,6 +16,7 @@
 #include "ops/cuda/graphs.h"
 #include "ops/cuda/kernels/elementwise.h"
 #include "ops/cuda/kernels/route_plain.h"
+#include "ops/cuda/kernels/sample.h"
 
 namespace mimo {
 namespace cuda {
@@ -126,7 +128,9 @@ class CudaOps final : public Ops {
 
   void run(std::span<const std::int64_t> key, const std::function<void()>& body) override {
     device_->use();
+    attention_.forget_plans();
     graphs_.run(key, body);
+    attention_.forget_plans();
   }
 
   void embed(const Matrix& table, const std::int32_t* ids, int count, float* out) override {
@@ -186,7 +190,6 @@ class CudaOps final : public Ops {
     args.q_stride = static_cast<std::int64_t>(row_width);
     args.out = out;
     args.kv = dynamic_cast<const CudaKv&>(kv).view();
-    args.sequences = cuda_sequences(sequences).view();
     args.sinks = spec.sinks == nullptr ? nullptr : spec.sinks->data();
     args.q_heads = spec.q_heads;
     args.window = spec.window;
@@ -194,7 +197,10 @@ class CudaOps final : public Ops {
     args.scale = spec.scale;
     args.mask = spec.mask == MaskKind::kCausal ? Mask::kCausal : Mask::kBidirectional;
     args.type = act_;
-    attention_.run(args);
+    for (const SequenceView& part : cuda_sequences(sequences).parts()) {
+      args.sequences = part;
+      attention_.run(args);
+    }
     linear_.written(out);
   }
 
@@ -234,6 +240,16 @@ class CudaOps final : public Ops {
     device_->use();
     cuda::best_tokens(logits, row_width, rows, count, ids, probabilities, stream());
   }
+  bool best_linear(const Act* x, int rows, const Matrix& head, int count, std::int32_t* ids,
+                   float* probabilities) override {
+    device_->use();
+    if (!linear_.takes_best(weight_of(head))) return false;
+    linear_.best(x, rows, weight_of(head), count, ids, probabilities);
+    return true;
+  }
+  bool draws_tokens() const override { return true; }
+  void draw_tokens(const float* logits, std::size_t row_width, int rows, int count, const TokenDraw* draws,
+                   std::int32_t* ids) override;
 
  private:
   cudaStream_t stream() const { return device_->stream(); }
@@ -248,6 +264,26 @@ class CudaOps final : public Ops {
   BackendArray<Act> gate_up_;
   BackendArray<Act> product_;
 };
+
+void CudaOps::draw_tokens(const float* logits, std::size_t row_width, int rows, int count,
+                          const TokenDraw* draws, std::int32_t* ids) {
+  // The kernel's struct is the same one.
+  static_assert(sizeof(TokenDraw) == sizeof(SampleRow) &&
+                offsetof(TokenDraw, inverse_temperature) == offsetof(SampleRow, inverse_temperature) &&
+                offsetof(TokenDraw, top_k) == offsetof(SampleRow, top_k) &&
+                offsetof(TokenDraw, min_p_distance) == offsetof(SampleRow, min_p_distance) &&
+                offsetof(TokenDraw, top_p) == offsetof(SampleRow, top_p) &&
+                offsetof(TokenDraw, uniform) == offsetof(SampleRow, uniform));
+  device_->use();
+  SampleArgs args;
+  args.logits = logits;
+  args.row_stride = row_width;
+  args.rows = rows;
+  args.count = count;
+  args.params = reinterpret_cast<const SampleRow*>(draws);
+  args.ids = ids;
+  sample_tokens(args, stream());
+}
 
 Result<std::unique_ptr<Matrix>> CudaOps::pack_router(const WeightView& view) {
   if (view.format != WeightFormat::kF32 && view.format != WeightFormat::kBF16) {

@@ -12,18 +12,21 @@ namespace {
 
 constexpr std::size_t kStagingBytes = 8u << 20;
 constexpr std::size_t kStagingParts = 3;
+// Larger uploads are left to the copy engine.
+constexpr std::size_t kPieceBytes = 256u << 10;
 // A block even for nothing, so that every buffer has an address.
 constexpr std::size_t kLeastBytes = 256;
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(std::size_t bytes, std::shared_ptr<std::atomic<std::uint64_t>> freed)
-    : bytes_(bytes), freed_(std::move(freed)) {
+DeviceMemory::DeviceMemory(std::size_t bytes, std::shared_ptr<DeviceBook> book)
+    : bytes_(bytes), book_(std::move(book)) {
   MIMO_CUDA(cudaMalloc(&data_, std::max(bytes, kLeastBytes)));
 }
 
 DeviceMemory::~DeviceMemory() {
-  ++*freed_;
+  ++book_->freed;
+  book_->waiting.drop(data_, bytes_);
   (void)cudaFree(data_);
 }
 
@@ -79,7 +82,7 @@ void Device::use() const { MIMO_CUDA(cudaSetDevice(info_.index)); }
 
 Result<std::unique_ptr<Buffer>> Device::allocate(std::size_t bytes) {
   try {
-    return std::make_unique<DeviceMemory>(bytes, freed_);
+    return std::make_unique<DeviceMemory>(bytes, book_);
   } catch (const CudaError& error) {
     if (error.code() != cudaErrorMemoryAllocation) throw;
     (void)cudaGetLastError();  // not sticky
@@ -105,6 +108,7 @@ void* Device::grow(std::unique_ptr<Buffer>& memory, std::size_t bytes, std::size
 // Room for `bytes` (at most kStagingBytes) that the device has read before it is handed out again.
 std::byte* Device::stage(std::size_t bytes) {
   if (used_ + bytes > kStagingBytes) {
+    send_waiting();
     MIMO_CUDA(cudaEventRecord(staging_[part_].left, stream_));
     staging_[part_].in_use = true;
     part_ = (part_ + 1) % staging_.size();
@@ -116,14 +120,30 @@ std::byte* Device::stage(std::size_t bytes) {
   return room;
 }
 
-void Device::upload(void* to, const void* from, std::size_t bytes) { upload_rows(to, from, bytes, bytes, 1); }
+void Device::send_waiting() {
+  if (book_->waiting.count == 0) return;
+  launch_uploads(book_->waiting, stream_);
+  book_->waiting.count = 0;
+}
+
+void Device::upload(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (bytes > kPieceBytes || bytes % sizeof(std::uint32_t) != 0) {
+    upload_rows(to, from, bytes, bytes, 1);
+    return;
+  }
+  if (book_->waiting.count == kUploadPieces || book_->waiting.touches(to, bytes)) send_waiting();
+  std::byte* staged = stage(bytes);
+  std::memcpy(staged, from, bytes);
+  book_->waiting.add(to, staged, bytes);
+}
 
 void Device::upload_rows(void* to, const void* from, std::size_t bytes, std::size_t stride,
                          std::size_t rows) {
   auto* target = static_cast<std::byte*>(to);
   const auto* source = static_cast<const std::byte*>(from);
   const auto send = [&](const std::byte* staged, std::size_t count) {
-    MIMO_CUDA(cudaMemcpyAsync(target, staged, count, cudaMemcpyHostToDevice, stream_));
+    MIMO_CUDA(cudaMemcpyAsync(target, staged, count, cudaMemcpyHostToDevice, stream()));
     target += count;
   };
   if (stride == bytes) {
@@ -157,7 +177,7 @@ void Device::download(void* to, const void* from, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t count = std::min(bytes - done, kStagingBytes);
     MIMO_CUDA(cudaMemcpyAsync(landing_->data(), static_cast<const std::byte*>(from) + done, count,
-                              cudaMemcpyDeviceToHost, stream_));
+                              cudaMemcpyDeviceToHost, stream()));
     MIMO_CUDA(cudaStreamSynchronize(stream_));
     std::memcpy(static_cast<std::byte*>(to) + done, landing_->data(), count);
     done += count;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "ops/cuda/kernels/upload.h"
 #include "ops/ops.h"
 
 namespace mimo::cuda {
@@ -25,11 +26,17 @@ struct DeviceInfo {
   std::size_t total_bytes = 0;
 };
 
+// What a device and its buffers know of each other.
+struct DeviceBook {
+  std::atomic<std::uint64_t> freed = 0;  // buffers that are gone
+  UploadPieces waiting;                  // small uploads that go with the next launch; of the stream's thread
+};
+
 // Memory of the device; its address is `data()`.
 class DeviceMemory final : public Buffer {
  public:
-  // Throws CudaError. `freed` counts the buffers of the device that are gone.
-  DeviceMemory(std::size_t bytes, std::shared_ptr<std::atomic<std::uint64_t>> freed);
+  // Throws CudaError.
+  DeviceMemory(std::size_t bytes, std::shared_ptr<DeviceBook> book);
   ~DeviceMemory() override;
   void* data() const override { return data_; }
   std::size_t bytes() const override { return bytes_; }
@@ -37,7 +44,7 @@ class DeviceMemory final : public Buffer {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::shared_ptr<std::atomic<std::uint64_t>> freed_;
+  std::shared_ptr<DeviceBook> book_;
 };
 
 // Memory of the CPU that the device reads and writes without a copy in between.
@@ -64,13 +71,20 @@ class Device {
   ~Device();
 
   const DeviceInfo& info() const { return info_; }
-  cudaStream_t stream() const { return stream_; }
+  // For what is launched now: behind all uploads. Of one thread.
+  cudaStream_t stream() {
+    send_waiting();
+    return stream_;
+  }
+  // The same stream for what has nothing to do with uploads; of any thread.
+  cudaStream_t bare_stream() const { return stream_; }
 
   Result<std::unique_ptr<Buffer>> allocate(std::size_t bytes);
   // The address of a workspace of at least `bytes`, made anew where `memory` is smaller; the first `zeroed` bytes of a
   // new one are 0. Throws where there is no memory: the step fails, and the engine goes on.
   void* grow(std::unique_ptr<Buffer>& memory, std::size_t bytes, std::size_t zeroed);
-  // The caller's memory may change at once: it is copied to pinned memory, from where the device takes it.
+  // The caller's memory may change at once: it is copied to pinned memory, from where the device takes it; small
+  // uploads that follow each other in one launch.
   void upload(void* to, const void* from, std::size_t bytes);
   // Rows of `bytes`, `stride` apart, that follow each other in device memory.
   void upload_rows(void* to, const void* from, std::size_t bytes, std::size_t stride, std::size_t rows);
@@ -78,7 +92,7 @@ class Device {
   void download(void* to, const void* from, std::size_t bytes);
   void wait();  // until all work is done
   // Buffers that are gone: what has recorded addresses looks whether one may have been among them.
-  std::uint64_t freed() const { return *freed_; }
+  std::uint64_t freed() const { return book_->freed; }
 
   // Makes the device current for the calling thread: of a call that may come from any thread.
   void use() const;
@@ -86,8 +100,10 @@ class Device {
  private:
   explicit Device(DeviceInfo info) : info_(std::move(info)) {}
 
+  void send_waiting();
+
   DeviceInfo info_;
-  std::shared_ptr<std::atomic<std::uint64_t>> freed_ = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::shared_ptr<DeviceBook> book_ = std::make_shared<DeviceBook>();
   cudaStream_t stream_ = nullptr;
   // Pinned memory for uploads, used in turn. A part that was left is free again when its event has come.
   struct Staging {

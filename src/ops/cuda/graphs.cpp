@@ -1,5 +1,7 @@
 #include "ops/cuda/graphs.h"
 
+#include <algorithm>
+
 #include "ops/cuda/cuda_check.h"
 
 namespace mimo::cuda {
@@ -17,25 +19,41 @@ void Graphs::run(std::span<const std::int64_t> key, const std::function<void()>&
     freed_ = device_.freed();
   };
   drop_stale();
-  if (graphs_.size() >= kMostGraphs) clear();
-  const auto [place, is_new] = graphs_.try_emplace({key.begin(), key.end()}, nullptr);
+  const auto [place, is_new] = graphs_.try_emplace({key.begin(), key.end()});
+  Entry& entry = place->second;
+  entry.used = ++runs_;
   if (is_new) {
+    if (graphs_.size() > kMostGraphs) drop_oldest();
     body();
     drop_stale();  // what grew on the way has moved
     return;
   }
-  if (place->second == nullptr) place->second = capture(body);
-  MIMO_CUDA(cudaGraphLaunch(place->second, device_.stream()));
+  if (entry.exec == nullptr) entry.exec = capture(body);
+  if (entry.exec == nullptr) {
+    body();
+    drop_stale();
+    return;
+  }
+  MIMO_CUDA(cudaGraphLaunch(entry.exec, device_.stream()));
 }
 
+// Null: a buffer had to grow, which cannot be recorded.
 cudaGraphExec_t Graphs::capture(const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
   MIMO_CUDA(cudaStreamBeginCapture(device_.stream(), cudaStreamCaptureModeThreadLocal));
-  try {
-    body();
-  } catch (...) {
+  const auto give_up = [&] {
     (void)cudaStreamEndCapture(device_.stream(), &graph);
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    (void)cudaGetLastError();
+  };
+  try {
+    body();
+  } catch (const CudaError& error) {
+    give_up();
+    if (error.code() == cudaErrorStreamCaptureUnsupported) return nullptr;
+    throw;
+  } catch (...) {
+    give_up();
     throw;
   }
   MIMO_CUDA(cudaStreamEndCapture(device_.stream(), &graph));
@@ -46,10 +64,20 @@ cudaGraphExec_t Graphs::capture(const std::function<void()>& body) {
   return exec;
 }
 
+// Many shapes are seen once or for a while only.
+void Graphs::drop_oldest() {
+  const auto oldest = std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
+    return a.second.used < b.second.used;
+  });
+  MIMO_CUDA(cudaStreamSynchronize(device_.stream()));
+  if (oldest->second.exec != nullptr) MIMO_CUDA(cudaGraphExecDestroy(oldest->second.exec));
+  graphs_.erase(oldest);
+}
+
 void Graphs::clear() {
-  if (!graphs_.empty()) (void)cudaStreamSynchronize(device_.stream());
-  for (const auto& [key, exec] : graphs_) {
-    if (exec != nullptr) (void)cudaGraphExecDestroy(exec);
+  if (!graphs_.empty()) (void)cudaStreamSynchronize(device_.bare_stream());
+  for (const auto& [key, entry] : graphs_) {
+    if (entry.exec != nullptr) (void)cudaGraphExecDestroy(entry.exec);
   }
   graphs_.clear();
 }

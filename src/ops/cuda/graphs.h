@@ -25,12 +25,19 @@ class Graphs {
   void run(std::span<const std::int64_t> key, const std::function<void()>& body);
 
  private:
+  struct Entry {
+    cudaGraphExec_t exec = nullptr;  // null: has run once
+    std::uint64_t used = 0;          // the run that used it last
+  };
+
   cudaGraphExec_t capture(const std::function<void()>& body);
+  void drop_oldest();
   void clear();
 
   Device& device_;
   std::uint64_t freed_ = 0;
-  std::map<std::vector<std::int64_t>, cudaGraphExec_t> graphs_;  // null: has run once
+  std::uint64_t runs_ = 0;
+  std::map<std::vector<std::int64_t>, Entry> graphs_;
 };
 
 }  // namespace mimo::cuda

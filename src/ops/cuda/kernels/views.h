@@ -42,6 +42,8 @@ struct SequenceView {
   int total_rows = 0;
   int max_rows = 0;  // of one sequence
   int max_keys = 0;  // position + rows of any sequence
+  // For the host: a number that no other contents of the arrays have had. Not in a kernel: a graph keeps the first.
+  std::uint64_t version = 0;
 };
 
 enum class Mask : std::uint8_t {

@@ -1,0 +1,774 @@
+// A cluster of blocks shares a row; each block holds its part of the row in shared memory, so that logits are read once.
+//
+// Weights are exp((x - largest) / temperature) as 64-bit integers (2^44 for the largest logit), whose sums do not depend
+// on the order of addition: neither the timing of atomics nor how many blocks share a row shows in the result.
+//
+// top_k and top_p are one search: the best tokens whose value (1 each, or their weights) reaches a target. A histogram
+// over the distance from the largest logit finds the bucket in which that happens. Its tokens are sorted if they are few;
+// if they are many (nearly equal logits), a histogram over their ranks splits the bucket, and so on. Where all tokens
+// down to that bucket are few, one block finishes the row alone.
+#include <algorithm>
+#include <array>
+#include <cfloat>
+#include <stdexcept>
+
+#include "ops/cuda/cuda_check.h"
+#include "ops/cuda/kernels/overlap.cuh"
+#include "ops/cuda/kernels/sample.h"
+
+namespace mimo::cuda {
+
+int g_sample_cluster = 0;
+
+namespace {
+
+using u32 = unsigned;
+using u64 = unsigned long long;
+
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+constexpr int kMinCluster = 4;
+constexpr int kMaxCluster = 16;
+constexpr int kBuckets = 4 * kThreads;  // a thread adds up four of them
+constexpr int kList = 2 * kThreads;     // tokens that are sorted at most, two a thread
+constexpr u32 kAll = 0xffffffffu;
+
+constexpr int kIdBits = 18;
+constexpr u32 kIdMask = (1u << kIdBits) - 1;
+static_assert(kSampleMaxCount <= static_cast<int>(kIdMask));
+constexpr u64 kBadRow = ~u64{0};
+
+constexpr float kOne = 17592186044416.0f;  // 2^44, the weight of the largest logit
+// Weights of tokens further away than this are 0: 2^44 exp(-30.5) < 1. All such tokens are in the last bucket.
+constexpr float kFarthest = 30.5f;
+constexpr float kBucketsPerNat = (kBuckets - 1) / kFarthest;
+
+struct alignas(16) Shared {
+  u32 low[kBuckets], high[kBuckets];    // the histogram of this block: words of 64-bit sums
+  u64 section[kBuckets / kMinCluster];  // sums over the cluster, of the buckets that this block adds up
+  u64 list[kList];                      // ranks
+  u64 merged[kList];                    // ranks of all blocks
+  // Filled by the blocks of the cluster, an element each.
+  u64 best[kMaxCluster], totals[kMaxCluster], weights[kMaxCluster];
+  u64 lowest[kMaxCluster], highest[kMaxCluster];
+  u32 counts[kMaxCluster];
+  u64 warp[kWarps], warp_b[kWarps];
+  u64 found[2];
+  u32 count;
+  int place;
+};
+
+// ---- Clusters
+
+__device__ __forceinline__ int cluster_rank() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ int cluster_size() {
+  int size;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+// The same place in the shared memory of another block of the cluster.
+template <class T>
+__device__ __forceinline__ T* in_block(T* place, int rank) {
+  u64 address;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(place), "r"(rank));
+  return reinterpret_cast<T*>(address);
+}
+// Also a barrier of each block. What was written before it, to any block, is seen after it.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// ---- Logits, ranks, weights
+
+// Greater: a larger logit, or the same logit and a lower id. Never 0 for a token.
+__device__ __forceinline__ u64 rank_of(float x, int id) {
+  const u32 bits = __float_as_uint(x + 0.0f);  // the sum turns -0 into +0
+  const u32 key = bits ^ (static_cast<u32>(static_cast<int>(bits) >> 31) | 0x80000000u);
+  return static_cast<u64>(key) << kIdBits | (kIdMask - static_cast<u32>(id));
+}
+__device__ __forceinline__ int rank_id(u64 rank) {
+  return static_cast<int>(kIdMask - (static_cast<u32>(rank) & kIdMask));
+}
+__device__ __forceinline__ float rank_logit(u64 rank) {
+  const u32 key = static_cast<u32>(rank >> kIdBits);
+  return __uint_as_float((key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key);
+}
+
+// 2^44 exp((x - maximum) * inverse), rounded down. The exponential is that of engine/logit_kernels.cpp.
+__device__ __forceinline__ u64 weight_of(float x, float maximum, float inverse) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: added, it leaves the integer in the low mantissa bits
+  const float t = fmaxf((x - maximum) * inverse, -32.0f);
+  const float shifted = fmaf(t, 1.44269504f, kRound);
+  const float n = shifted - kRound;
+  const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, t));
+  float p = kOne / 5040;
+  p = fmaf(p, r, kOne / 720);
+  p = fmaf(p, r, kOne / 120);
+  p = fmaf(p, r, kOne / 24);
+  p = fmaf(p, r, kOne / 6);
+  p = fmaf(p, r, kOne / 2);
+  p = fmaf(p, r, kOne);
+  p = fmaf(p, r, kOne);
+  return __float2ull_rz(__uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23)));
+}
+
+__device__ __forceinline__ int bucket_of(float x, float maximum, float inverse) {
+  return static_cast<int>(fminf((maximum - x) * inverse * kBucketsPerNat, static_cast<float>(kBuckets - 1)));
+}
+
+// ---- Sums over a warp and a block
+
+__device__ __forceinline__ u64 warp_total(u64 x) {
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kAll, x, step);
+  return x;
+}
+// Sum of x over this and the lower lanes.
+__device__ __forceinline__ u64 warp_scan(u64 x) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int step = 1; step < 32; step *= 2) {
+    const u64 below = __shfl_up_sync(kAll, x, step);
+    if (lane >= step) x += below;
+  }
+  return x;
+}
+// The same over the block. `sums` must be free, and is free again after the next barrier.
+__device__ u64 block_scan(u64 x, u64* sums) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const u64 inside = warp_scan(x);
+  if (threadIdx.x % 32 == 31) sums[warp] = inside;
+  __syncthreads();
+  u64 below = 0;
+  for (int w = 0; w < kWarps; ++w) below += w < warp ? sums[w] : 0;
+  return below + inside;
+}
+
+// Sorts n <= kList numbers, the largest first. The place behind them up to a power of two is overwritten. All threads
+// of the block; ends with a barrier.
+__device__ void sort_descending(u64* a, int n) {
+  int padded = 2;
+  while (padded < n) padded *= 2;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = n + thread; i < padded; i += kThreads) a[i] = 0;
+  __syncthreads();
+  for (int size = 2; size <= padded; size *= 2) {
+    for (int stride = size / 2; stride > 0; stride /= 2) {
+      if (thread < padded / 2) {
+        const int at = 2 * thread - (thread & (stride - 1));
+        const u64 x = a[at];
+        const u64 y = a[at + stride];
+        if ((x < y) == ((at & size) == 0)) {
+          a[at] = y;
+          a[at + stride] = x;
+        }
+      }
+      // A warp's pairs are within 64 elements of its own while the stride is at most 32.
+      const int next = stride > 1 ? stride / 2 : size;
+      if (stride > 32 || next > 32) {
+        __syncthreads();
+      } else {
+        __syncwarp();
+      }
+    }
+  }
+  __syncthreads();
+}
+
+// ---- One row
+
+class Row {
+ public:
+  __device__ Row(const SampleArgs& args, Shared& shared, float* x, int seg4)
+      : args_(args), shared_(shared), x_(reinterpret_cast<float4*>(x)), seg4_(seg4) {
+    thread_ = static_cast<int>(threadIdx.x);
+    lane_ = thread_ % 32;
+    warp_ = thread_ / 32;
+    rank_ = cluster_rank();
+    blocks_ = cluster_size();
+    row_ = static_cast<int>(blockIdx.x) / blocks_;
+    begin_ = rank_ * kWarps * seg4 * 4;
+  }
+
+  __device__ void sample() {
+    const SampleRow params = args_.params[row_];
+    const u64 best = load<false>();
+    if (best == kBadRow || !(rank_logit(best) > -INFINITY)) return write(-1);
+    if (!(params.inverse_temperature > 0)) return write(rank_id(best));
+    maximum_ = rank_logit(best);
+    inverse_ = params.inverse_temperature;
+    const double lowest = static_cast<double>(maximum_) + params.min_p_distance;
+    if (lowest > -static_cast<double>(FLT_MAX)) floor_ = fminf(static_cast<float>(lowest), maximum_);
+    if (params.top_k > 0 && params.top_k < args_.count && search(false, params)) return;
+    if (params.top_p < 1 && search(true, params)) return;
+    draw(params.uniform);
+  }
+
+  __device__ void best(float* probabilities) {
+    const u64 best = load<true>();
+    write(best == kBadRow ? -1 : rank_id(best));
+    if (probabilities == nullptr) return;
+    maximum_ = rank_logit(best);
+    u64 own, below, total;
+    sum_weights(
+        best != kBadRow, [](float, int) { return true; }, &own, &below, &total);
+    if (rank_ == 0 && thread_ == 0) {
+      probabilities[row_] = best == kBadRow ? NAN : kOne / static_cast<float>(total);
+    }
+  }
+
+ private:
+  __device__ void write(int id) const {
+    if (rank_ == 0 && thread_ == 0) args_.ids[row_] = id;
+  }
+
+  // Calls f(logit, id) for the logits of this thread. Each warp has a run of ids, each lane every 32nd four of it.
+  template <class F>
+  __device__ __forceinline__ void for_own(const F& f) const {
+    for (int g = lane_; g < seg4_; g += 32) {
+      const int at = warp_ * seg4_ + g;
+      const float4 x = x_[at];
+      const int id = begin_ + at * 4;
+      f(x.x, id), f(x.y, id + 1), f(x.z, id + 2), f(x.w, id + 3);
+    }
+  }
+
+  __device__ __forceinline__ bool kept(float x, int id) const {
+    return x > floor_ || (x == floor_ && id <= floor_id_);
+  }
+
+  // Loads the logits and returns the best rank of the row, or kBadRow if it has a NaN, +inf or, if all must be finite,
+  // -inf.
+  template <bool kFinite>
+  __device__ u64 load() {
+    constexpr int kAhead = 5;
+    const float* row = args_.logits + static_cast<std::size_t>(row_) * args_.row_stride;
+    const bool aligned = (reinterpret_cast<std::uintptr_t>(row) & 15) == 0;
+    float top = -INFINITY;
+    int top_id = 0;
+    bool bad = false;
+    for (int first = lane_; first < seg4_; first += 32 * kAhead) {
+      float4 x[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int g = first + 32 * i;
+        const int id = begin_ + (warp_ * seg4_ + g) * 4;
+        x[i] = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+        if (g >= seg4_) continue;
+        if (aligned && id + 4 <= args_.count) {
+          x[i] = *reinterpret_cast<const float4*>(row + id);
+        } else {
+          if (id < args_.count) x[i].x = row[id];
+          if (id + 1 < args_.count) x[i].y = row[id + 1];
+          if (id + 2 < args_.count) x[i].z = row[id + 2];
+          if (id + 3 < args_.count) x[i].w = row[id + 3];
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int g = first + 32 * i;
+        if (g >= seg4_) continue;
+        const int at = warp_ * seg4_ + g;
+        x_[at] = x[i];
+        const auto take = [&](float v, int id) {
+          bad = bad || (kFinite ? !(fabsf(v) < INFINITY) && id < args_.count : !(v < INFINITY));
+          if (v > top) {
+            top = v;
+            top_id = id;
+          }
+        };
+        const int id = begin_ + at * 4;
+        take(x[i].x, id), take(x[i].y, id + 1), take(x[i].z, id + 2), take(x[i].w, id + 3);
+      }
+    }
+    u64 best = bad ? kBadRow : rank_of(top, top_id);
+    best = block_best(best);
+    if (thread_ < blocks_) in_block(shared_.best, thread_)[rank_] = best;
+    cluster_sync();
+    for (int b = 0; b < blocks_; ++b) best = max(best, shared_.best[b]);
+    return best;
+  }
+
+  // The largest of the numbers of the block, in the first warp.
+  __device__ u64 block_best(u64 x) {
+    for (int step = 16; step > 0; step /= 2) x = max(x, __shfl_xor_sync(kAll, x, step));
+    if (lane_ == 0) shared_.warp[warp_] = x;
+    __syncthreads();
+    for (int w = 0; w < kWarps; ++w) x = max(x, shared_.warp[w]);
+    return x;
+  }
+
+  // ---- top_k and top_p
+
+  struct Bucket {
+    int index;
+    u64 above;   // value of the buckets before
+    u64 inside;  // its own
+    u64 total;   // of all buckets
+  };
+
+  __device__ void clear_histogram() {
+    for (int i = thread_; i < kBuckets; i += kThreads) shared_.low[i] = shared_.high[i] = 0;
+    if (thread_ == 0) shared_.count = 0;
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void add_to_bucket(int bucket, bool mass, float x) {
+    if (!mass) {
+      atomicAdd(&shared_.low[bucket], 1u);
+      return;
+    }
+    const u64 weight = weight_of(x, maximum_, inverse_);
+    const u32 low = static_cast<u32>(weight);
+    const u32 before = atomicAdd(&shared_.low[bucket], low);
+    const u32 high = static_cast<u32>(weight >> 32) + (before + low < before ? 1u : 0u);
+    if (high != 0) atomicAdd(&shared_.high[bucket], high);
+  }
+
+  // Adds up the histograms of the cluster and finds the first bucket down to which the value is at least
+  // target(total). Ends with all blocks knowing it; index -1 if the total is below the target.
+  template <class Target>
+  __device__ Bucket find_bucket(const Target& target) {
+    cluster_sync();
+    // Each block adds up its share of the buckets: a lane takes four buckets of one block.
+    const int parts = 32 / blocks_;  // groups of four buckets that a warp adds up
+    const int share = kBuckets / blocks_;
+    const int from = lane_ / parts;
+    const int first = (warp_ * parts + lane_ % parts) * 4;
+    const int at = rank_ * share + first;
+    const uint4 low = *reinterpret_cast<const uint4*>(in_block(&shared_.low[at], from));
+    const uint4 high = *reinterpret_cast<const uint4*>(in_block(&shared_.high[at], from));
+    u64 sum[4] = {u64{high.x} << 32 | low.x, u64{high.y} << 32 | low.y, u64{high.z} << 32 | low.z,
+                  u64{high.w} << 32 | low.w};
+    for (int step = 16; step >= parts; step /= 2) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[i] += __shfl_xor_sync(kAll, sum[i], step);
+    }
+    u64 own = 0;
+    if (from == 0) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        shared_.section[first + i] = sum[i];
+        own += sum[i];
+      }
+    }
+    own = warp_total(own);
+    if (lane_ == 0) shared_.warp[warp_] = own;
+    __syncthreads();
+    if (warp_ == 0) {
+      own = 0;
+      for (int w = 0; w < kWarps; ++w) own += shared_.warp[w];
+      if (lane_ < blocks_) in_block(shared_.totals, lane_)[rank_] = own;
+    }
+    cluster_sync();
+
+    Bucket bucket{-1, 0, 0, 0};
+    for (int b = 0; b < blocks_; ++b) bucket.total += shared_.totals[b];
+    const u64 wanted = target(bucket.total);
+    if (bucket.total < wanted) return bucket;
+    int owner = 0;
+    while (bucket.above + shared_.totals[owner] < wanted) bucket.above += shared_.totals[owner++];
+    // The same inside the owner's share. Every warp does it for itself.
+    const u64* section = in_block(shared_.section, owner);
+    const int each = share / 32;
+    u64 mine = 0;
+    for (int i = 0; i < each; ++i) mine += section[lane_ * each + i];
+    const u64 scan = bucket.above + warp_scan(mine);
+    const int lane = __ffs(static_cast<int>(__ballot_sync(kAll, scan >= wanted))) - 1;
+    u64 above = scan - mine;
+    int index = owner * share + lane_ * each;
+    u64 inside = section[lane_ * each];
+    for (int i = 1; i < each && above + inside < wanted; ++i) {
+      above += inside;
+      inside = section[lane_ * each + i];
+      ++index;
+    }
+    bucket.index = __shfl_sync(kAll, index, lane);
+    bucket.above = __shfl_sync(kAll, above, lane);
+    bucket.inside = __shfl_sync(kAll, inside, lane);
+    return bucket;
+  }
+
+  // Appends the tokens for which pick(logit, id) to the list, and exchanges their numbers. Returns how many there are in
+  // the cluster; if that is more than kList, the lists are not complete.
+  template <class Pick>
+  __device__ u32 gather(const Pick& pick) {
+    for_own([&](float x, int id) {
+      if (pick(x, id)) {
+        const u32 at = atomicAdd(&shared_.count, 1u);
+        if (at < kList) shared_.list[at] = rank_of(x, id);
+      }
+    });
+    __syncthreads();
+    if (thread_ < blocks_) in_block(shared_.counts, thread_)[rank_] = shared_.count;
+    cluster_sync();
+    u32 all = 0;
+    for (int b = 0; b < blocks_; ++b) all += shared_.counts[b];
+    return all;
+  }
+
+  // Copies the lists of all blocks to `merged` and sorts them.
+  __device__ void merge(int n) {
+    u32 to = 0;
+    for (int b = 0; b < blocks_; ++b) {
+      const u32 count = shared_.counts[b];
+      if (b % kWarps == warp_) {
+        const u64* from = in_block(shared_.list, b);
+        for (u32 i = lane_; i < count; i += 32) shared_.merged[to + i] = from[i];
+      }
+      to += count;
+    }
+    sort_descending(shared_.merged, n);
+  }
+
+  // The place of the first of the n sorted tokens down to which the value, `above` included, is at least `wanted`;
+  // n - 1 if there is none. `sum` becomes the value down to there.
+  __device__ int place_in_merged(int n, bool mass, u64 above, u64 wanted, u64* sum) {
+    const int i = thread_ * 2;
+    u64 value[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      value[j] = i + j >= n ? 0 : mass ? weight_of(rank_logit(shared_.merged[i + j]), maximum_, inverse_) : 1;
+    }
+    const u64 second = above + block_scan(value[0] + value[1], shared_.warp_b);
+    const u64 first = second - value[1];
+    const u64 before = first - value[0];
+    if (i < n && before < wanted && (second >= wanted || i + 2 >= n)) {
+      const bool at_first = first >= wanted || i + 1 == n;
+      shared_.place = at_first ? i : i + 1;
+      shared_.found[0] = at_first ? first : second;
+    }
+    __syncthreads();
+    *sum = shared_.found[0];
+    const int place = shared_.place;
+    __syncthreads();
+    return place;
+  }
+
+  __device__ static u64 mass_target(double top_p, u64 total) {
+    if (!(top_p < 1)) return total;
+    const u64 wanted = __double2ull_ru(top_p * static_cast<double>(total));
+    return min(max(wanted, u64{1}), total);
+  }
+
+  // Raises the floor to the last token that top_p (mass) or top_k keeps; or, if few tokens are left, draws among them
+  // and returns true.
+  __device__ bool search(bool mass, const SampleRow& params) {
+    const auto target = [&](u64 total) {
+      return mass ? mass_target(params.top_p, total) : static_cast<u64>(params.top_k);
+    };
+    clear_histogram();
+    for_own([&](float x, int id) {
+      if (!kept(x, id)) return;
+      const int bucket = bucket_of(x, maximum_, inverse_);
+      if (bucket < kBuckets - 1) add_to_bucket(bucket, mass, x);
+    });
+    Bucket bucket = find_bucket(target);
+    if (bucket.index < 0) return false;  // top_k exceeds what is left
+    const u64 total = bucket.total;
+    const u64 wanted = target(total);
+
+    // How many tokens there are down to the bucket and in it. Weights tell: none there is below that of the edge.
+    const float edge = kOne * expf(-static_cast<float>(bucket.index + 1) / kBucketsPerNat) * 0.999f - 1.0f;
+    const float least = mass ? fmaxf(edge, 0.5f) : 1.0f;
+    const float limit = least * static_cast<float>(kList);
+    const int last = bucket.index;
+    if (static_cast<float>(bucket.above + bucket.inside) <= limit) {
+      const u32 n =
+          gather([&](float x, int id) { return kept(x, id) && bucket_of(x, maximum_, inverse_) <= last; });
+      if (n <= kList) {
+        if (rank_ == 0) merge(static_cast<int>(n));
+        cluster_sync();
+        if (rank_ == 0) finish(static_cast<int>(n), mass, total, params);
+        return true;
+      }
+      cluster_sync();  // all have read the numbers
+    }
+
+    u64 lowest = 0;  // ranks of the bucket, from the second round on
+    u64 highest = 0;
+    u64 above = bucket.above;
+    u64 inside = bucket.inside;
+    for (bool first = true;; first = false) {
+      const auto in_bucket = [&](float x, int id) {
+        if (first) return kept(x, id) && bucket_of(x, maximum_, inverse_) == last;
+        const u64 rank = rank_of(x, id);
+        return rank >= lowest && rank <= highest;
+      };
+      if (!first || static_cast<float>(inside) <= 1.1f * limit) {
+        if (thread_ == 0) shared_.count = 0;
+        __syncthreads();
+        const u32 n = gather(in_bucket);
+        if (n <= kList) {
+          merge(static_cast<int>(n));
+          u64 sum;
+          const int place = place_in_merged(static_cast<int>(n), mass, above, wanted, &sum);
+          const u64 cut = shared_.merged[place];
+          floor_ = rank_logit(cut);
+          floor_id_ = rank_id(cut);
+          return false;
+        }
+      }
+      if (first) find_range(in_bucket, &lowest, &highest);
+      const int shift = max(0, 64 - __clzll(static_cast<long long>(highest - lowest)) - 11);
+      static_assert(kBuckets == 1 << 11);
+      clear_histogram();
+      for_own([&](float x, int id) {
+        if (!in_bucket(x, id)) return;
+        add_to_bucket(static_cast<int>((highest - rank_of(x, id)) >> shift), mass, x);
+      });
+      const u64 over = above;
+      bucket = find_bucket([&](u64) { return wanted - over; });
+      above += bucket.above;
+      inside = bucket.inside;
+      highest -= static_cast<u64>(bucket.index) << shift;
+      lowest = max(lowest, highest - ((u64{1} << shift) - 1));
+    }
+  }
+
+  // The lowest and highest rank of the tokens for which pick(logit, id).
+  template <class Pick>
+  __device__ void find_range(const Pick& pick, u64* lowest, u64* highest) {
+    u64 low = ~u64{0};
+    u64 high = 0;
+    for_own([&](float x, int id) {
+      if (!pick(x, id)) return;
+      low = min(low, rank_of(x, id));
+      high = max(high, rank_of(x, id));
+    });
+    for (int step = 16; step > 0; step /= 2) {
+      low = min(low, __shfl_xor_sync(kAll, low, step));
+      high = max(high, __shfl_xor_sync(kAll, high, step));
+    }
+    if (lane_ == 0) {
+      shared_.warp[warp_] = low;
+      shared_.warp_b[warp_] = high;
+    }
+    __syncthreads();
+    for (int w = 0; w < kWarps; ++w) {
+      low = min(low, shared_.warp[w]);
+      high = max(high, shared_.warp_b[w]);
+    }
+    if (thread_ < blocks_) {
+      in_block(shared_.lowest, thread_)[rank_] = low;
+      in_block(shared_.highest, thread_)[rank_] = high;
+    }
+    cluster_sync();
+    for (int b = 0; b < blocks_; ++b) {
+      low = min(low, shared_.lowest[b]);
+      high = max(high, shared_.highest[b]);
+    }
+    *lowest = low;
+    *highest = high;
+  }
+
+  // ---- The draw
+
+  // One of weight `total` in all: the token with the first sum over ids above this is drawn.
+  __device__ static u64 drawn_weight(double uniform, u64 total) {
+    return min(__double2ull_rd(uniform * static_cast<double>(total)), total - 1);
+  }
+
+  // From the n tokens in `merged`, best first, by the first block alone. `total`: the weight that top_p is a part of, if
+  // mass.
+  __device__ void finish(int n, bool mass, u64 total, const SampleRow& params) {
+    u64 sum;
+    if (!mass) {
+      n = min(n, params.top_k);
+      place_in_merged(n, true, 0, ~u64{0}, &total);
+    }
+    n = place_in_merged(n, true, 0, mass_target(params.top_p, total), &sum) + 1;
+    const u64 drawn = drawn_weight(params.uniform, sum);
+    // By ids: they are the low bits of ranks, complemented.
+    for (int i = thread_; i < n; i += kThreads) {
+      const u64 rank = shared_.merged[i];
+      shared_.merged[i] = (rank & kIdMask) << 32 | rank >> kIdBits;
+    }
+    sort_descending(shared_.merged, n);
+    const int i = thread_ * 2;
+    u64 rank[2] = {0, 0};
+    u64 value[2] = {0, 0};
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      if (i + j >= n) continue;
+      const u64 x = shared_.merged[i + j];
+      rank[j] = (x & kAll) << kIdBits | x >> 32;
+      value[j] = weight_of(rank_logit(rank[j]), maximum_, inverse_);
+    }
+    const u64 after = block_scan(value[0] + value[1], shared_.warp_b);
+    const u64 before = after - value[0] - value[1];
+    if (before <= drawn && drawn < after) {
+      args_.ids[row_] = rank_id(before + value[0] > drawn ? rank[0] : rank[1]);
+    }
+  }
+
+  // Sums of the weights of the tokens for which pick(logit, id): of this block, of the blocks before it, of the row. The
+  // sums of warps stay in shared_.warp.
+  template <class Pick>
+  __device__ void sum_weights(bool any, const Pick& pick, u64* own, u64* below, u64* total) {
+    u64 sum = 0;
+    if (any) {
+      for_own([&](float x, int id) {
+        if (pick(x, id)) sum += weight_of(x, maximum_, inverse_);
+      });
+    }
+    sum = warp_total(sum);
+    if (lane_ == 0) shared_.warp[warp_] = sum;
+    __syncthreads();
+    *own = *below = *total = 0;
+    for (int w = 0; w < kWarps; ++w) *own += shared_.warp[w];
+    if (thread_ < blocks_) in_block(shared_.weights, thread_)[rank_] = *own;
+    cluster_sync();
+    for (int b = 0; b < blocks_; ++b) {
+      *total += shared_.weights[b];
+      *below += b < rank_ ? shared_.weights[b] : 0;
+    }
+  }
+
+  // From all kept tokens of the row.
+  __device__ void draw(double uniform) {
+    u64 own, below, total;
+    sum_weights(
+        true, [&](float x, int id) { return kept(x, id); }, &own, &below, &total);
+    const u64 drawn = drawn_weight(uniform, total);
+    if (drawn < below || drawn >= below + own) return;
+
+    // The warp whose run of ids it is in, then all threads over that run.
+    int run = 0;
+    while (drawn >= below + shared_.warp[run]) below += shared_.warp[run++];
+    const int length = seg4_ * 4;
+    const int each = (length + kThreads - 1) / kThreads;
+    const int first = min(thread_ * each, length);
+    const int end = min(first + each, length);
+    const float* x = reinterpret_cast<const float*>(x_) + run * length;
+    const int id = begin_ + run * length;
+    u64 mine = 0;
+    for (int i = first; i < end; ++i) {
+      if (kept(x[i], id + i)) mine += weight_of(x[i], maximum_, inverse_);
+    }
+    const u64 after = below + block_scan(mine, shared_.warp_b);
+    u64 at = after - mine;
+    if (drawn < at || drawn >= after) return;
+    for (int i = first; i < end; ++i) {
+      if (kept(x[i], id + i)) at += weight_of(x[i], maximum_, inverse_);
+      if (at > drawn) {
+        args_.ids[row_] = id + i;
+        return;
+      }
+    }
+  }
+
+  const SampleArgs& args_;
+  Shared& shared_;
+  float4* x_;  // the logits of this block, a run of seg4 fours for each warp
+  int seg4_;
+  int thread_, lane_, warp_, rank_, blocks_, row_;
+  int begin_;  // id of the first
+  float maximum_ = 0;
+  float inverse_ = 1;
+  // The last token that is kept; -inf never is.
+  float floor_ = -FLT_MAX;
+  int floor_id_ = static_cast<int>(kIdMask);
+};
+
+__global__ void __launch_bounds__(kThreads) sample_kernel(const __grid_constant__ SampleArgs args, int seg4) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  wait_for_kernel_before();
+  Row(args, shared, reinterpret_cast<float*>(memory + sizeof(Shared)), seg4).sample();
+}
+
+__global__ void __launch_bounds__(kThreads)
+    best_kernel(const __grid_constant__ SampleArgs args, float* probabilities, int seg4) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  wait_for_kernel_before();
+  Row(args, shared, reinterpret_cast<float*>(memory + sizeof(Shared)), seg4).best(probabilities);
+}
+
+constexpr int seg4_of(int count, int cluster) {
+  const int fours = (count + 3) / 4;
+  return (fours + cluster * kWarps - 1) / (cluster * kWarps);
+}
+constexpr std::size_t bytes_of(int seg4) {
+  return sizeof(Shared) + static_cast<std::size_t>(seg4) * kWarps * sizeof(float4);
+}
+static_assert(sizeof(Shared) % 16 == 0);
+static_assert(bytes_of(seg4_of(kSampleMaxCount, 8)) <= 227 * 1024);
+
+template <class Kernel>
+void allow_clusters(Kernel* kernel) {
+  MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(bytes_of(seg4_of(kSampleMaxCount, 8)))));
+}
+
+cudaLaunchAttribute cluster_of(int blocks) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+  return attribute;
+}
+
+// Blocks for a row: 16, or 8 where the GPU does not take clusters of that size.
+int cluster_blocks() {
+  static const int blocks = [] {
+    allow_clusters(sample_kernel);
+    cudaLaunchAttribute attribute = cluster_of(16);
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(16);
+    config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = bytes_of(seg4_of(kSampleMaxCount, 16));
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int active = 0;
+    const cudaError_t code = cudaOccupancyMaxActiveClusters(&active, sample_kernel, &config);
+    if (code != cudaSuccess) cudaGetLastError();
+    return code == cudaSuccess && active > 0 ? 16 : 8;
+  }();
+  return g_sample_cluster > 0 ? g_sample_cluster : blocks;
+}
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), int rows, int count, bool overlap, cudaStream_t stream,
+            const Arguments&... arguments) {
+  if (count < 1 || count > kSampleMaxCount) throw std::invalid_argument("sample: count");
+  const int cluster = cluster_blocks();
+  const int seg4 = seg4_of(count, cluster);
+  allow_clusters(kernel);
+  std::array<cudaLaunchAttribute, 2> attributes = {};
+  attributes[0] = cluster_of(cluster);
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(rows * cluster));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = bytes_of(seg4);
+  config.stream = stream;
+  config.attrs = attributes.data();
+  config.numAttrs = overlap ? 2 : 1;
+  MIMO_CUDA(cudaLaunchKernelEx(&config, kernel, arguments..., seg4));
+}
+
+}  // namespace
+
+void sample_tokens(const SampleArgs& args, cudaStream_t stream) {
+  if (args.rows == 0) return;
+  launch(sample_kernel, args.rows, args.count, args.overlap, stream, args);
+}
+
+void best_tokens_in_clusters(const float* logits, std::size_t row_stride, int rows, int count,
+                             std::int32_t* ids, float* probabilities, bool overlap, cudaStream_t stream) {
+  if (rows == 0) return;
+  SampleArgs args;
+  args.logits = logits;
+  args.row_stride = row_stride;
+  args.rows = rows;
+  args.count = count;
+  args.ids = ids;
+  launch(best_kernel, rows, count, overlap, stream, args, probabilities);
+}
+
+}  // namespace mimo::cuda
