@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include "cli/kv_pools.h"
 #include "cli/serve_options.h"
 #include "core/file.h"
+#include "engine/rehearsal.h"
 #include "engine/serving_engine.h"
 #include "server/api_service.h"
 #include "server/http/http_server.h"
@@ -263,23 +265,30 @@ Status Serve::start_engine(const ModelConfig& config) {
   engine.scheduler.priorities = options_.priorities;
   engine.scheduler.low_values_first = options_.low_values_first;
   engine.scheduler.preemption_threshold = options_.preemption_threshold;
+  engine.kv_dtype = loaded_->kv_dtype;
+  engine.tokenizer = &*tokenizer_;
+  engine.drafter = loaded_->drafter.get();
+  engine.speculation = options_.model.drafter.speculation;
+  std::uint64_t reserve = 0;
+  if (!loaded_->ops->host_memory()) {
+    const Result<std::uint64_t> needed = rehearse_steps(*loaded_->model, *loaded_->ops, engine);
+    if (!needed) return forward_error(needed);
+    reserve = *needed;
+  }
+  const std::uint64_t free = loaded_->ops->free_memory();
   Result<KvPools> pools =
-      plan_kv_pools(config, options_, engine.scheduler, loaded_->kv_dtype, loaded_->ops->free_memory());
+      plan_kv_pools(config, options_, engine.scheduler, loaded_->kv_dtype, free - std::min(free, reserve));
   if (!pools) return forward_error(pools);
   pools_ = std::move(*pools);
   fmt::print(stderr, "{}", pools_.text);
   for (const std::string& line : loaded_->ops->describe()) fmt::print(stderr, "  {}\n", line);
 
-  engine.kv_dtype = loaded_->kv_dtype;
   engine.full_pages = pools_.full_pages;
   engine.window_pages = pools_.window_pages;
   engine.max_model_len = pools_.max_model_len;
   engine.prefix_cache = options_.prefix_cache;
   engine.host_kv_bytes = static_cast<std::uint64_t>(options_.host_kv_gb * (1u << 30));
   engine.host_kv_min_tokens = options_.host_kv_min_tokens;
-  engine.tokenizer = &*tokenizer_;
-  engine.drafter = loaded_->drafter.get();
-  engine.speculation = options_.model.drafter.speculation;
   engine.log = log_line;
   Result<std::unique_ptr<EngineCore>> core = EngineCore::make(*loaded_->model, *loaded_->ops, engine);
   if (!core) return forward_error(core);
