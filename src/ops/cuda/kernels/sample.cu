@@ -18,8 +18,6 @@
 
 namespace mimo::cuda {
 
-int g_sample_cluster = 0;
-
 namespace {
 
 using u32 = unsigned;
@@ -27,7 +25,7 @@ using u64 = unsigned long long;
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kMinCluster = 4;
+constexpr int kMinCluster = 8;
 constexpr int kMaxCluster = 16;
 constexpr int kBuckets = 4 * kThreads;  // a thread adds up four of them
 constexpr int kList = 2 * kThreads;     // tokens that are sorted at most, two a thread
@@ -43,17 +41,22 @@ constexpr float kOne = 17592186044416.0f;  // 2^44, the weight of the largest lo
 constexpr float kFarthest = 30.5f;
 constexpr float kBucketsPerNat = (kBuckets - 1) / kFarthest;
 
+// What the blocks of a cluster send each other. A message of a kind is awaited before the next of its kind is sent.
+enum Message { kBest, kHistogram, kTotals, kFound, kCounts, kTokens, kRange, kWeights, kMessages };
+
 struct alignas(16) Shared {
   u32 low[kBuckets], high[kBuckets];    // the histogram of this block: words of 64-bit sums
-  u64 section[kBuckets / kMinCluster];  // sums over the cluster, of the buckets that this block adds up
-  u64 list[kList];                      // ranks
+  u64 inbox[kBuckets];                  // [blocks][buckets that this block adds up]
+  u64 section[kBuckets / kMinCluster];  // their sums
+  u64 list[kList];                      // ranks of this block
   u64 merged[kList];                    // ranks of all blocks
   // Filled by the blocks of the cluster, an element each.
-  u64 best[kMaxCluster], totals[kMaxCluster], weights[kMaxCluster];
+  u64 best[kMaxCluster], totals[kMaxCluster], counts[kMaxCluster], weights[kMaxCluster];
   u64 lowest[kMaxCluster], highest[kMaxCluster];
-  u32 counts[kMaxCluster];
+  u64 found[3];
+  u64 arrived[kMessages];  // barriers that count the bytes of messages
   u64 warp[kWarps], warp_b[kWarps];
-  u64 found[2];
+  u64 sum;
   u32 count;
   int place;
 };
@@ -70,16 +73,26 @@ __device__ __forceinline__ int cluster_size() {
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
   return size;
 }
-// The same place in the shared memory of another block of the cluster.
-template <class T>
-__device__ __forceinline__ T* in_block(T* place, int rank) {
-  u64 address;
-  asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(place), "r"(rank));
-  return reinterpret_cast<T*>(address);
+__device__ __forceinline__ u32 address_of(const void* place) {
+  return static_cast<u32>(__cvta_generic_to_shared(place));
 }
-// Also a barrier of each block. What was written before it, to any block, is seen after it.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+// The same place in the shared memory of another block of the cluster.
+__device__ __forceinline__ u32 in_block(const void* place, int rank) {
+  u32 address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(address_of(place)), "r"(rank));
+  return address;
+}
+// Writes to another block and tells its barrier. What is written is seen by those who have waited for the barrier.
+__device__ __forceinline__ void send(u32 to, u64 value, u32 barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(to),
+               "l"(value), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send(u32 to, u64 first, u64 second, u32 barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b64 [%0], {%1, %2}, [%3];" ::"r"(to),
+      "l"(first), "l"(second), "r"(barrier)
+      : "memory");
 }
 
 // ---- Logits, ranks, weights
@@ -113,7 +126,9 @@ __device__ __forceinline__ u64 weight_of(float x, float maximum, float inverse) 
   p = fmaf(p, r, kOne / 2);
   p = fmaf(p, r, kOne);
   p = fmaf(p, r, kOne);
-  return __float2ull_rz(__uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23)));
+  // To an integer by shifts: the conversion instruction for 64 bits is slow. The exponent is at most 127 + 44.
+  const u32 bits = __float_as_uint(p) + (__float_as_uint(shifted) << 23);
+  return u64{(bits & 0x7fffffu) | 0x800000u} << 21 >> (171 - (bits >> 23));
 }
 
 __device__ __forceinline__ int bucket_of(float x, float maximum, float inverse) {
@@ -190,6 +205,15 @@ class Row {
     blocks_ = cluster_size();
     row_ = static_cast<int>(blockIdx.x) / blocks_;
     begin_ = rank_ * kWarps * seg4 * 4;
+    if (thread_ == 0) {
+      for (u64& barrier : shared.arrived) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address_of(&barrier)) : "memory");
+      }
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp();
+    // All blocks run and have barriers when the first message is sent.
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   }
 
   __device__ void sample() {
@@ -222,6 +246,39 @@ class Row {
  private:
   __device__ void write(int id) const {
     if (rank_ == 0 && thread_ == 0) args_.ids[row_] = id;
+  }
+
+  __device__ __forceinline__ void send_to(int block, u64* place, u64 value, Message message) {
+    send(in_block(place, block), value, in_block(&shared_.arrived[message], block));
+  }
+
+  // Waits until `bytes` of a message have come.
+  __device__ __forceinline__ void receive(Message message, u32 bytes) {
+    const u32 barrier = address_of(&shared_.arrived[message]);
+    if (thread_ == 0) {
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                   : "memory");
+    }
+    const u32 parity = parities_ >> message & 1;
+    parities_ ^= 1u << message;
+    u32 done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{\n"
+          ".reg .pred p;\n"
+          "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, p;\n"
+          "}\n"
+          : "=r"(done)
+          : "r"(barrier), "r"(parity)
+          : "memory");
+    }
+  }
+
+  // Gives all blocks a number of each; the first warp has it.
+  __device__ __forceinline__ void exchange(u64* numbers, u64 own, Message message) {
+    if (thread_ < blocks_) send_to(thread_, &numbers[rank_], own, message);
+    receive(message, 8 * static_cast<u32>(blocks_));
   }
 
   // Calls f(logit, id) for the logits of this thread. Each warp has a run of ids, each lane every 32nd four of it.
@@ -285,13 +342,13 @@ class Row {
     }
     u64 best = bad ? kBadRow : rank_of(top, top_id);
     best = block_best(best);
-    if (thread_ < blocks_) in_block(shared_.best, thread_)[rank_] = best;
-    cluster_sync();
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    exchange(shared_.best, best, kBest);
     for (int b = 0; b < blocks_; ++b) best = max(best, shared_.best[b]);
     return best;
   }
 
-  // The largest of the numbers of the block, in the first warp.
+  // The largest of the numbers of the block.
   __device__ u64 block_best(u64 x) {
     for (int step = 16; step > 0; step /= 2) x = max(x, __shfl_xor_sync(kAll, x, step));
     if (lane_ == 0) shared_.warp[warp_] = x;
@@ -331,17 +388,25 @@ class Row {
   // target(total). Ends with all blocks knowing it; index -1 if the total is below the target.
   template <class Target>
   __device__ Bucket find_bucket(const Target& target) {
-    cluster_sync();
-    // Each block adds up its share of the buckets: a lane takes four buckets of one block.
-    const int parts = 32 / blocks_;  // groups of four buckets that a warp adds up
+    __syncthreads();
+    // Each block adds up its share of the buckets.
     const int share = kBuckets / blocks_;
+    const int own_bucket = thread_ * 4;
+    const uint4 low = *reinterpret_cast<const uint4*>(&shared_.low[own_bucket]);
+    const uint4 high = *reinterpret_cast<const uint4*>(&shared_.high[own_bucket]);
+    const int to = own_bucket / share;
+    const u32 place = in_block(&shared_.inbox[rank_ * share + own_bucket % share], to);
+    const u32 barrier = in_block(&shared_.arrived[kHistogram], to);
+    send(place, u64{high.x} << 32 | low.x, u64{high.y} << 32 | low.y, barrier);
+    send(place + 16, u64{high.z} << 32 | low.z, u64{high.w} << 32 | low.w, barrier);
+    receive(kHistogram, kBuckets * 8);
+    // A lane takes four buckets of one block.
+    const int parts = 32 / blocks_;  // groups of four buckets that a warp adds up
     const int from = lane_ / parts;
     const int first = (warp_ * parts + lane_ % parts) * 4;
-    const int at = rank_ * share + first;
-    const uint4 low = *reinterpret_cast<const uint4*>(in_block(&shared_.low[at], from));
-    const uint4 high = *reinterpret_cast<const uint4*>(in_block(&shared_.high[at], from));
-    u64 sum[4] = {u64{high.x} << 32 | low.x, u64{high.y} << 32 | low.y, u64{high.z} << 32 | low.z,
-                  u64{high.w} << 32 | low.w};
+    u64 sum[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[i] = shared_.inbox[from * share + first + i];
     for (int step = 16; step >= parts; step /= 2) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sum[i] += __shfl_xor_sync(kAll, sum[i], step);
@@ -360,9 +425,8 @@ class Row {
     if (warp_ == 0) {
       own = 0;
       for (int w = 0; w < kWarps; ++w) own += shared_.warp[w];
-      if (lane_ < blocks_) in_block(shared_.totals, lane_)[rank_] = own;
     }
-    cluster_sync();
+    exchange(shared_.totals, own, kTotals);
 
     Bucket bucket{-1, 0, 0, 0};
     for (int b = 0; b < blocks_; ++b) bucket.total += shared_.totals[b];
@@ -370,24 +434,43 @@ class Row {
     if (bucket.total < wanted) return bucket;
     int owner = 0;
     while (bucket.above + shared_.totals[owner] < wanted) bucket.above += shared_.totals[owner++];
-    // The same inside the owner's share. Every warp does it for itself.
-    const u64* section = in_block(shared_.section, owner);
-    const int each = share / 32;
-    u64 mine = 0;
-    for (int i = 0; i < each; ++i) mine += section[lane_ * each + i];
-    const u64 scan = bucket.above + warp_scan(mine);
-    const int lane = __ffs(static_cast<int>(__ballot_sync(kAll, scan >= wanted))) - 1;
-    u64 above = scan - mine;
-    int index = owner * share + lane_ * each;
-    u64 inside = section[lane_ * each];
-    for (int i = 1; i < each && above + inside < wanted; ++i) {
-      above += inside;
-      inside = section[lane_ * each + i];
-      ++index;
+    // The same inside the owner's share, by one of its warps.
+    if (owner == rank_ && warp_ == 0) {
+      constexpr int kMost = kBuckets / kMinCluster / 32;
+      const int each = share / 32;
+      u64 value[kMost];
+      u64 mine = 0;
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) {
+        value[i] = i < each ? shared_.section[lane_ * each + i] : 0;
+        mine += value[i];
+      }
+      const u64 after = bucket.above + warp_scan(mine);
+      u64 above = after - mine;
+      const int lane = __ffs(static_cast<int>(__ballot_sync(kAll, above < wanted && wanted <= after))) - 1;
+      int index = 0;
+      u64 inside = value[0];
+#pragma unroll
+      for (int i = 1; i < kMost; ++i) {
+        if (above + inside < wanted) {
+          above += inside;
+          inside = value[i];
+          index = i;
+        }
+      }
+      index = owner * share + lane * each + __shfl_sync(kAll, index, lane);
+      above = __shfl_sync(kAll, above, lane);
+      inside = __shfl_sync(kAll, inside, lane);
+      if (lane_ < blocks_) {
+        send_to(lane_, &shared_.found[0], static_cast<u64>(index), kFound);
+        send_to(lane_, &shared_.found[1], above, kFound);
+        send_to(lane_, &shared_.found[2], inside, kFound);
+      }
     }
-    bucket.index = __shfl_sync(kAll, index, lane);
-    bucket.above = __shfl_sync(kAll, above, lane);
-    bucket.inside = __shfl_sync(kAll, inside, lane);
+    receive(kFound, 24);
+    bucket.index = static_cast<int>(shared_.found[0]);
+    bucket.above = shared_.found[1];
+    bucket.inside = shared_.found[2];
     return bucket;
   }
 
@@ -402,24 +485,23 @@ class Row {
       }
     });
     __syncthreads();
-    if (thread_ < blocks_) in_block(shared_.counts, thread_)[rank_] = shared_.count;
-    cluster_sync();
-    u32 all = 0;
+    exchange(shared_.counts, shared_.count, kCounts);
+    u64 all = 0;
     for (int b = 0; b < blocks_; ++b) all += shared_.counts[b];
-    return all;
+    return static_cast<u32>(all);
   }
 
-  // Copies the lists of all blocks to `merged` and sorts them.
-  __device__ void merge(int n) {
-    u32 to = 0;
-    for (int b = 0; b < blocks_; ++b) {
-      const u32 count = shared_.counts[b];
-      if (b % kWarps == warp_) {
-        const u64* from = in_block(shared_.list, b);
-        for (u32 i = lane_; i < count; i += 32) shared_.merged[to + i] = from[i];
-      }
-      to += count;
+  // Sends the list to `merged` of the first blocks.
+  __device__ void send_list(int blocks) {
+    u64 to = 0;
+    for (int b = 0; b < rank_; ++b) to += shared_.counts[b];
+    const int count = static_cast<int>(shared_.count);
+    for (int i = thread_; i < count * blocks; i += kThreads) {
+      send_to(i / count, &shared_.merged[to + i % count], shared_.list[i % count], kTokens);
     }
+  }
+  __device__ void receive_sorted(int n) {
+    receive(kTokens, 8 * static_cast<u32>(n));
     sort_descending(shared_.merged, n);
   }
 
@@ -438,10 +520,10 @@ class Row {
     if (i < n && before < wanted && (second >= wanted || i + 2 >= n)) {
       const bool at_first = first >= wanted || i + 1 == n;
       shared_.place = at_first ? i : i + 1;
-      shared_.found[0] = at_first ? first : second;
+      shared_.sum = at_first ? first : second;
     }
     __syncthreads();
-    *sum = shared_.found[0];
+    *sum = shared_.sum;
     const int place = shared_.place;
     __syncthreads();
     return place;
@@ -479,12 +561,13 @@ class Row {
       const u32 n =
           gather([&](float x, int id) { return kept(x, id) && bucket_of(x, maximum_, inverse_) <= last; });
       if (n <= kList) {
-        if (rank_ == 0) merge(static_cast<int>(n));
-        cluster_sync();
-        if (rank_ == 0) finish(static_cast<int>(n), mass, total, params);
+        send_list(1);
+        if (rank_ == 0) {
+          receive_sorted(static_cast<int>(n));
+          finish(static_cast<int>(n), mass, total, params);
+        }
         return true;
       }
-      cluster_sync();  // all have read the numbers
     }
 
     u64 lowest = 0;  // ranks of the bucket, from the second round on
@@ -502,7 +585,8 @@ class Row {
         __syncthreads();
         const u32 n = gather(in_bucket);
         if (n <= kList) {
-          merge(static_cast<int>(n));
+          send_list(blocks_);
+          receive_sorted(static_cast<int>(n));
           u64 sum;
           const int place = place_in_merged(static_cast<int>(n), mass, above, wanted, &sum);
           const u64 cut = shared_.merged[place];
@@ -552,10 +636,10 @@ class Row {
       high = max(high, shared_.warp_b[w]);
     }
     if (thread_ < blocks_) {
-      in_block(shared_.lowest, thread_)[rank_] = low;
-      in_block(shared_.highest, thread_)[rank_] = high;
+      send_to(thread_, &shared_.lowest[rank_], low, kRange);
+      send_to(thread_, &shared_.highest[rank_], high, kRange);
     }
-    cluster_sync();
+    receive(kRange, 16 * static_cast<u32>(blocks_));
     for (int b = 0; b < blocks_; ++b) {
       low = min(low, shared_.lowest[b]);
       high = max(high, shared_.highest[b]);
@@ -619,8 +703,7 @@ class Row {
     __syncthreads();
     *own = *below = *total = 0;
     for (int w = 0; w < kWarps; ++w) *own += shared_.warp[w];
-    if (thread_ < blocks_) in_block(shared_.weights, thread_)[rank_] = *own;
-    cluster_sync();
+    exchange(shared_.weights, *own, kWeights);
     for (int b = 0; b < blocks_; ++b) {
       *total += shared_.weights[b];
       *below += b < rank_ ? shared_.weights[b] : 0;
@@ -665,7 +748,8 @@ class Row {
   float4* x_;  // the logits of this block, a run of seg4 fours for each warp
   int seg4_;
   int thread_, lane_, warp_, rank_, blocks_, row_;
-  int begin_;  // id of the first
+  int begin_;         // id of the first
+  u32 parities_ = 0;  // of the next message of each kind
   float maximum_ = 0;
   float inverse_ = 1;
   // The last token that is kept; -inf never is.
@@ -673,19 +757,22 @@ class Row {
   int floor_id_ = static_cast<int>(kIdMask);
 };
 
-__global__ void __launch_bounds__(kThreads) sample_kernel(const __grid_constant__ SampleArgs args, int seg4) {
+__global__ void __launch_bounds__(kThreads, 2)
+    sample_kernel(const __grid_constant__ SampleArgs args, int seg4) {
   extern __shared__ __align__(16) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
+  Row row(args, shared, reinterpret_cast<float*>(memory + sizeof(Shared)), seg4);
   wait_for_kernel_before();
-  Row(args, shared, reinterpret_cast<float*>(memory + sizeof(Shared)), seg4).sample();
+  row.sample();
 }
 
 __global__ void __launch_bounds__(kThreads)
     best_kernel(const __grid_constant__ SampleArgs args, float* probabilities, int seg4) {
   extern __shared__ __align__(16) unsigned char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
+  Row row(args, shared, reinterpret_cast<float*>(memory + sizeof(Shared)), seg4);
   wait_for_kernel_before();
-  Row(args, shared, reinterpret_cast<float*>(memory + sizeof(Shared)), seg4).best(probabilities);
+  row.best(probabilities);
 }
 
 constexpr int seg4_of(int count, int cluster) {
@@ -712,9 +799,8 @@ cudaLaunchAttribute cluster_of(int blocks) {
   return attribute;
 }
 
-// Blocks for a row: 16, or 8 where the GPU does not take clusters of that size.
-int cluster_blocks() {
-  static const int blocks = [] {
+bool takes_clusters_of_16() {
+  static const bool takes = [] {
     allow_clusters(sample_kernel);
     cudaLaunchAttribute attribute = cluster_of(16);
     cudaLaunchConfig_t config = {};
@@ -725,38 +811,41 @@ int cluster_blocks() {
     config.numAttrs = 1;
     int active = 0;
     const cudaError_t code = cudaOccupancyMaxActiveClusters(&active, sample_kernel, &config);
-    if (code != cudaSuccess) cudaGetLastError();
-    return code == cudaSuccess && active > 0 ? 16 : 8;
+    if (code != cudaSuccess) (void)cudaGetLastError();
+    return code == cudaSuccess && active > 0;
   }();
-  return g_sample_cluster > 0 ? g_sample_cluster : blocks;
+  return takes;
 }
 
+// More blocks for a row are faster if there are few rows.
+int cluster_for(int rows) { return rows <= 4 && takes_clusters_of_16() ? 16 : 8; }
+
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), int rows, int count, bool overlap, cudaStream_t stream,
+void launch(void (*kernel)(Parameters...), const SampleArgs& args, cudaStream_t stream,
             const Arguments&... arguments) {
-  if (count < 1 || count > kSampleMaxCount) throw std::invalid_argument("sample: count");
-  const int cluster = cluster_blocks();
-  const int seg4 = seg4_of(count, cluster);
+  if (args.count < 1 || args.count > kSampleMaxCount) throw std::invalid_argument("sample: count");
+  const int cluster = args.cluster > 0 ? args.cluster : cluster_for(args.rows);
+  const int seg4 = seg4_of(args.count, cluster);
   allow_clusters(kernel);
   std::array<cudaLaunchAttribute, 2> attributes = {};
   attributes[0] = cluster_of(cluster);
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(rows * cluster));
+  config.gridDim = dim3(static_cast<unsigned>(args.rows * cluster));
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = bytes_of(seg4);
   config.stream = stream;
   config.attrs = attributes.data();
-  config.numAttrs = overlap ? 2 : 1;
-  MIMO_CUDA(cudaLaunchKernelEx(&config, kernel, arguments..., seg4));
+  config.numAttrs = args.overlap ? 2 : 1;
+  MIMO_CUDA(cudaLaunchKernelEx(&config, kernel, args, arguments..., seg4));
 }
 
 }  // namespace
 
 void sample_tokens(const SampleArgs& args, cudaStream_t stream) {
   if (args.rows == 0) return;
-  launch(sample_kernel, args.rows, args.count, args.overlap, stream, args);
+  launch(sample_kernel, args, stream);
 }
 
 void best_tokens_in_clusters(const float* logits, std::size_t row_stride, int rows, int count,
@@ -768,7 +857,8 @@ void best_tokens_in_clusters(const float* logits, std::size_t row_stride, int ro
   args.rows = rows;
   args.count = count;
   args.ids = ids;
-  launch(best_kernel, rows, count, overlap, stream, args, probabilities);
+  args.overlap = overlap;
+  launch(best_kernel, args, stream, probabilities);
 }
 
 }  // namespace mimo::cuda

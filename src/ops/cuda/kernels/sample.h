@@ -34,6 +34,8 @@ struct SampleArgs {
   // Launched with programmatic stream serialization: starts while the kernel before it ends, reads nothing before that
   // one's end. What follows may do the same.
   bool overlap = false;
+  int cluster =
+      0;  // thread blocks that share a row, 8 or 16; 0: as suits `rows`. The result does not depend on it.
 };
 
 // Weights are summed as 64-bit integers, 2^44 for the largest logit.
