@@ -1,4 +1,5 @@
-// Times the expert layer: experts [shape 0..3 | -1] [rows,... | all] [tiles warps stages overlap]...; tiles 0: prefill
+// Times the expert layer: experts [shape 0..3 | -1] [rows,... | all] [tiles warps stages overlap]... With tiles 0 the kernels
+// for many rows, -1 those with E4M3 activations; `warps` is their cut, -1 the usual one.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "ops/cuda/kernels/experts.h"
 #include "ops/cuda/kernels/experts_plain.h"
 #include "ops/cuda/kernels/experts_prefill.h"
+#include "ops/cuda/kernels/moe_bases.h"
 #include "ops/cuda/kernels/moe_pack.h"
 #include "ops/cuda/kernels/moe_plan.h"
 #include "ops/cuda/kernels/moe_route.h"
@@ -158,7 +160,12 @@ int main(int argc, char** argv) {
                             down + e * dn, nullptr));
     }
     ok(cudaDeviceSynchronize());
-    const PackedExperts bank{gate_up, down, experts, hidden, inter};
+    auto* bases = device<std::uint8_t>(moe_bases_bytes(experts, hidden, inter));
+    auto* wide = device<std::int32_t>(1);
+    ok(cudaMemset(wide, 0, 4));
+    ok(launch_moe_bases(gate_up, down, experts, hidden, inter, bases, wide, nullptr));
+    ok(cudaDeviceSynchronize());
+    const PackedExperts bank{gate_up, down, experts, hidden, inter, bases};
     for (int rows : rows_list) {
       const int pairs = rows * top_k;
       const double call_bytes = std::min(pairs, experts) * static_cast<double>(gu + dn);
@@ -173,18 +180,26 @@ int main(int argc, char** argv) {
       auto* d_ids = device<std::int32_t>(static_cast<std::size_t>(sets) * pairs);
       auto* d_weights = device<float>(static_cast<std::size_t>(sets) * pairs);
       auto* y = device<float>(static_cast<std::size_t>(rows) * hidden);
-      auto* workspace = device<std::uint8_t>(std::max(prefill_experts_workspace(rows, top_k, hidden, inter),
-                                                      experts_workspace(rows, top_k, hidden, inter)));
+      auto* workspace = device<std::uint8_t>(
+          std::max(prefill_experts_workspace(ExpertActivations::kFp8, rows, top_k, hidden, inter),
+                   experts_workspace(rows, top_k, hidden, inter)));
       auto* route_space = device<std::uint8_t>(route_workspace(rows, hidden, experts));
       ok(cudaMemset(route_space, 0, route_workspace(rows, hidden, experts)));
       auto* plan = device<std::uint8_t>(moe_plan_bytes(rows, top_k, experts, kExpertsGroupRows));
       double peer = 0;
       for (const Peer& q : kPeers) peer = q.rows == rows ? q.us[s] : peer;
       std::vector<Try> list = tries;
-      if (list.empty()) list.push_back({rows > 256 ? ExpertsTuning{0, 0, 0} : experts_tuning(bank), true});
+      if (list.empty() && prefill_experts_pays(rows, top_k, experts)) {
+        list = {{{0, -1, 0}, true}, {{-1, -1, 0}, true}};
+      } else if (list.empty()) {
+        list = {{experts_tuning(bank), true}};
+      }
       for (const Try& t : list) {
-        const bool prefill = t.tuning.tiles == 0;
-        const int group_rows = prefill ? kPrefillGroupRows : kExpertsGroupRows;
+        const bool fp8 = t.tuning.tiles < 0, prefill = fp8 || t.tuning.tiles == 0;
+        const auto activations = fp8 ? ExpertActivations::kFp8 : ExpertActivations::kBF16;
+        const int cut =
+            t.tuning.warps >= 0 ? t.tuning.warps : prefill_experts_cut(activations, rows, top_k, experts);
+        const int group_rows = prefill ? prefill_group_rows(activations, cut) : kExpertsGroupRows;
         ExpertsArgs args;
         args.x = x, args.rows = rows, args.top_k = top_k, args.bank = bank, args.y = y,
         args.workspace = workspace;
@@ -213,6 +228,7 @@ int main(int argc, char** argv) {
           p.x = a.x, p.rows = rows, p.top_k = top_k, p.ids = a.ids, p.weights = a.weights, p.bank = bank,
           p.plan = a.plan;
           p.y = y, p.workspace = workspace, p.sm_count = a.sm_count;
+          p.activations = activations, p.cut = cut;
           const cudaError_t code = prefill ? launch_prefill_experts(p, stream) : launch_experts(a, stream);
           if (code != cudaSuccess) std::printf("launch: %s\n", cudaGetErrorString(code)), std::exit(1);
         };
@@ -268,15 +284,16 @@ int main(int argc, char** argv) {
         touched /= sets, over8 /= sets;
         const double floor_us =
             std::max((touched * static_cast<double>(gu + dn) + rows * hidden * 6.0) / 4.60e6,
-                     6.0 * pairs * hidden * inter / 786e6);
+                     6.0 * pairs * hidden * inter / (fp8 ? 1430e6 : 786e6));
         const double experts_us = all_us - plan_us;
         std::printf(
-            "%-15s rows %4d t%d w%2d s%d o%d | experts %5.1f (>8: %4.1f) floor %7.1f | route %5.1f experts "
+            "%-15s rows %4d %-6s t%d w%2d s%d o%d | experts %5.1f (>8: %4.1f) floor %7.1f | route %5.1f "
+            "experts "
             "%7.1f "
             "(%4.1f%%) layer %7.1f (%4.1f%%) | peer %7.1f (x%.2f) err %.1e\n",
-            shape.name, rows, t.tuning.tiles, t.tuning.warps, t.tuning.stages, t.overlap, touched, over8,
-            floor_us, plan_us, experts_us, 100 * floor_us / experts_us, all_us, 100 * floor_us / all_us, peer,
-            peer / experts_us, error);
+            shape.name, rows, fp8 ? "W4A8" : "W4A16", t.tuning.tiles, t.tuning.warps, t.tuning.stages,
+            t.overlap, touched, over8, floor_us, plan_us, experts_us, 100 * floor_us / experts_us, all_us,
+            100 * floor_us / all_us, peer, peer / experts_us, error);
         std::fflush(stdout);
       }
       for (void* p : {static_cast<void*>(d_ids), static_cast<void*>(d_weights), static_cast<void*>(x),
@@ -286,6 +303,6 @@ int main(int argc, char** argv) {
       }
     }
     for (int m = 0; m < 3; ++m) ok(cudaFree(codes[m])), ok(cudaFree(scales[m]));
-    ok(cudaFree(gate_up)), ok(cudaFree(down));
+    ok(cudaFree(gate_up)), ok(cudaFree(down)), ok(cudaFree(bases)), ok(cudaFree(wide));
   }
 }

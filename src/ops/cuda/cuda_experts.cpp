@@ -11,19 +11,17 @@
 #include "ops/cuda/kernels/route_plain.h"
 
 namespace mimo::cuda {
-namespace {
-
-// Rows from which the grouped GEMM is faster than reading an expert's weights once for every 8 of its rows. Up to it a
-// row has the same bits however many there are.
-constexpr int kManyExpertRows = 641;
-
-}  // namespace
-
 std::vector<std::string> CudaExperts::describe() const {
   if (!fast_) return {"experts: plain fp32 arithmetic"};
-  return {
+  std::vector<std::string> out = {
       "experts: MXFP4 weights x BF16 activations (W4A16), streamed weights and mma, wgmma for many rows; "
       "routing in fp32"};
+  if (many_ == ExpertActivations::kFp8) {
+    out.push_back(
+        "experts of many rows: MXFP4 weights x FP8 E4M3 activations (W4A8), a scale a token; W4A16 in layers "
+        "with a row whose block scales are more than 2^14 apart");
+  }
+  return out;
 }
 
 void CudaExperts::route(const void* x, int rows, int hidden, const void* router, bool router_bf16,
@@ -98,10 +96,10 @@ void CudaExperts::run(const void* x, int rows, const CudaMlpBank& bank, int top_
                       const float* weights, float* y) {
   if (rows == 0) return;
   if (bank.packed().gate_up != nullptr && ids != nullptr) {
-    if (rows < kManyExpertRows) {
-      run_packed(x, rows, bank, top_k, ids, weights, y);
-    } else {
+    if (prefill_experts_pays(rows, top_k, bank.experts())) {
       run_many(x, rows, bank, top_k, ids, weights, y);
+    } else {
+      run_packed(x, rows, bank, top_k, ids, weights, y);
     }
     return;
   }
@@ -156,10 +154,14 @@ void CudaExperts::run_many(const void* x, int rows, const CudaMlpBank& bank, int
   args.ids = ids;
   args.weights = weights;
   args.bank = bank.packed();
-  args.plan = make_plan(rows, top_k, bank.experts(), kPrefillGroupRows, ids);
+  if (args.bank.bases != nullptr && prefill_experts_fp8_pays(rows, top_k, bank.experts())) {
+    args.activations = many_;
+  }
+  args.cut = prefill_experts_cut(args.activations, rows, top_k, bank.experts());
+  args.plan = make_plan(rows, top_k, bank.experts(), prefill_group_rows(args.activations, args.cut), ids);
   args.y = y;
-  args.workspace =
-      workspace_.reserve(ops_, prefill_experts_workspace(rows, top_k, bank.hidden(), bank.inter()));
+  args.workspace = workspace_.reserve(
+      ops_, prefill_experts_workspace(args.activations, rows, top_k, bank.hidden(), bank.inter()));
   args.sm_count = device_.info().multiprocessors;
   MIMO_CUDA(launch_prefill_experts(args, device_.stream()));
 }

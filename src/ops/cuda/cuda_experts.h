@@ -7,6 +7,7 @@
 #include "ops/backend_array.h"
 #include "ops/cuda/cuda_matrix.h"
 #include "ops/cuda/device.h"
+#include "ops/cuda/kernels/experts.h"
 #include "ops/cuda/kernels/moe_plan.h"
 #include "ops/ops.h"
 
@@ -14,9 +15,11 @@ namespace mimo::cuda {
 
 class CudaExperts {
  public:
-  // `ops` works on `device`; both must outlive it. `fast`: the kernels for Hopper; else plain fp32 arithmetic.
-  CudaExperts(Ops& ops, Device& device, ActType type, bool fast)
-      : ops_(ops), device_(device), type_(type), fast_(fast) {}
+  // `ops` works on `device`; both must outlive it. `fast`: the kernels for Hopper; else plain fp32 arithmetic. `many`: of
+  // steps with many rows, in layers whose weights allow it.
+  CudaExperts(Ops& ops, Device& device, ActType type, bool fast,
+              ExpertActivations many = ExpertActivations::kBF16)
+      : ops_(ops), device_(device), type_(type), fast_(fast), many_(many) {}
 
   std::vector<std::string> describe() const;
 
@@ -39,6 +42,7 @@ class CudaExperts {
   Device& device_;
   ActType type_;
   bool fast_;
+  ExpertActivations many_;
   std::unique_ptr<Buffer> route_workspace_;
   BackendArray<std::uint8_t> plan_memory_;
   BackendArray<std::uint8_t> workspace_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda_check.h"
+#include "ops/cuda/kernels/moe_bases.h"
 #include "ops/cuda/kernels/moe_pack.h"
 
 namespace mimo::cuda {
@@ -161,11 +162,12 @@ Status CudaMlpBank::pack_experts(std::span<const MlpViews> experts, Device& devi
   const std::size_t scales = codes / 16;
   const std::size_t count = experts.size();
   // The matrices of one expert as they are stored, each codes, then scales.
-  memory_.resize(2);
-  std::unique_ptr<Buffer> raw;
+  memory_.resize(3);
+  std::unique_ptr<Buffer> raw, counter;
   for (const auto& [bytes, memory] :
        {std::pair{count * gate_up_bytes, &memory_[0]}, std::pair{count * down_bytes, &memory_[1]},
-        std::pair{3 * (codes + scales), &raw}}) {
+        std::pair{moe_bases_bytes(experts_, hidden_, inter_), &memory_[2]},
+        std::pair{3 * (codes + scales), &raw}, std::pair{sizeof(std::int32_t), &counter}}) {
     Result<std::unique_ptr<Buffer>> made = device.allocate(bytes);
     if (!made) return tl::unexpected(made.error().within(experts.front().gate->name));
     *memory = std::move(*made);
@@ -206,8 +208,16 @@ Status CudaMlpBank::pack_experts(std::span<const MlpViews> experts, Device& devi
                                  static_cast<std::uint8_t*>(memory_[1]->data()) + e * down_bytes,
                                  device.stream()));
   }
+  std::int32_t wide = 0;  // rows
+  auto* bases = static_cast<std::uint8_t*>(memory_[2]->data());
+  MIMO_CUDA(cudaMemcpyAsync(counter->data(), &wide, sizeof(wide), cudaMemcpyHostToDevice, device.stream()));
+  MIMO_CUDA(launch_moe_bases(static_cast<std::uint8_t*>(memory_[0]->data()),
+                             static_cast<std::uint8_t*>(memory_[1]->data()), experts_, hidden_, inter_, bases,
+                             static_cast<std::int32_t*>(counter->data()), device.stream()));
+  MIMO_CUDA(cudaMemcpyAsync(&wide, counter->data(), sizeof(wide), cudaMemcpyDeviceToHost, device.stream()));
   device.wait();
-  bytes_ = count * (gate_up_bytes + down_bytes);
+  if (wide == 0) packed_.bases = bases;
+  bytes_ = count * (gate_up_bytes + down_bytes) + moe_bases_bytes(experts_, hidden_, inter_);
   return {};
 }
 

@@ -12,6 +12,9 @@
 
 namespace mimo::cuda {
 
+// What the rows are while they meet the weights, for many rows.
+enum class ExpertActivations { kBF16, kFp8 };
+
 // A layer's experts, expert e at e * moe_gate_up_bytes and e * moe_down_bytes.
 struct PackedExperts {
   const std::uint8_t* gate_up = nullptr;
@@ -19,6 +22,7 @@ struct PackedExperts {
   int experts = 0;
   int hidden = 0;
   int inter = 0;
+  const std::uint8_t* bases = nullptr;  // of moe_bases.h; null: the weights cannot be exact E4M3 values
 };
 
 // Rows of an expert that share one pass over its weights: what the plan's groups are cut to.

@@ -25,8 +25,8 @@ __device__ void moe_decode(std::uint32_t q, MoeFactors low, MoeFactors high, std
   a[0] = ptx::mul_bf16x2_half<Block / 2>(q & kMask, s0);
   a[1] = ptx::mul_bf16x2_half<Block / 2>((q << 4) & kMask, s1);
   a[2] = ptx::mul_bf16x2_half<Block / 2>(__funnelshift_l(q, q, 10) & kMask, s0);
-  a[3] = ptx::mul_bf16x2_half<Block / 2>((__funnelshift_l(q, q, 14) & 0x81808180u) | ((q << 6) & 0x00400040u),
-                                         s1);
+  a[3] = ptx::mul_bf16x2_half<Block / 2>(
+      ptx::masked_or(q << 6, 0x00400040u, __funnelshift_l(q, q, 14) & 0x81808180u), s1);
 }
 
 }  // namespace mimo::cuda

@@ -99,6 +99,18 @@ __device__ inline void ldmatrix_x4(std::uint32_t address, std::uint32_t (&r)[4])
                : "memory");
 }
 
+// Four or two 8x8 matrices of 16-bit elements, transposed on the way; lane i names row i % 8 of matrix i / 8.
+__device__ inline void stmatrix_x4_trans(std::uint32_t address, std::uint32_t a, std::uint32_t b,
+                                         std::uint32_t c, std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+__device__ inline void stmatrix_x2_trans(std::uint32_t address, std::uint32_t a, std::uint32_t b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b)
+               : "memory");
+}
+
 __device__ inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                 std::uint32_t b1) {
   asm volatile(
@@ -106,6 +118,20 @@ __device__ inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], std:
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// (a & mask) | b in one instruction, which the compiler does not always find.
+__device__ inline std::uint32_t masked_or(std::uint32_t a, std::uint32_t mask, std::uint32_t b) {
+  std::uint32_t d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(mask), "r"(b));
+  return d;
+}
+
+// Bytes of a (0..3) and b (4..7) by the nibbles of `which`, whose highest bits are 0 (__byte_perm would mask them).
+__device__ inline std::uint32_t select_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t which) {
+  std::uint32_t d;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(which));
+  return d;
 }
 
 // Both halves of a times the same half of b (the compiler makes that an operand modifier).
