@@ -54,6 +54,11 @@ Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool smal
   const AttentionChoices attention = attention_choices(options.attention, options.drafter.attention);
   if (!is_cuda(options)) {
     if (const Status ok = check_attention_on_cpu(attention); !ok) return forward_error(ok);
+    if (options.expert_activations != "bf16") {
+      return fail(ErrorCode::kUnsupported,
+                  "--expert-activations {}: for GPUs; a CPU computes as --activations says",
+                  options.expert_activations);
+    }
   }
   if (options.backend == "reference") {
     if (options.device.starts_with("cuda")) {
@@ -66,6 +71,7 @@ Result<std::unique_ptr<Ops>> make_backend(const ModelOptions& options, bool smal
     CudaOptions cuda;
     if (options.device.starts_with("cuda:")) cuda.device = std::atoi(options.device.c_str() + 5);
     cuda.exact = options.activations == "exact";
+    cuda.fp8_experts = options.expert_activations == "fp8";
     cuda.attention = attention;
     cuda.attention_calls = std::move(attention_calls);
     return make_cuda_ops(cuda);
@@ -145,6 +151,12 @@ void add_model_options(CLI::App& command, ModelOptions& options, ModelUse use) {
                   "fast: int8 before MXFP4 experts, 11 bits before FP8; exact: 15 and 21 bits; auto: exact "
                   "up to 16 MB")
       ->check(CLI::IsMember({"auto", "fast", "exact"}))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--expert-activations", options.expert_activations,
+          "GPU: bf16 (W4A16), or fp8 before MXFP4 experts in steps of many rows (W4A8): faster prompts")
+      ->check(CLI::IsMember({"bf16", "fp8"}))
       ->capture_default_str();
   add_attention_options(command, options.attention);
   command.add_option("--page-size", options.page_size, "Tokens of a KV page")

@@ -34,6 +34,7 @@ struct ModelOptions {
   int threads = 0;
   std::string kv_dtype = "auto";
   std::string activations = "auto";
+  std::string expert_activations = "bf16";  // bf16 or fp8: of a GPU
   int page_size = 64;
   bool requantize_bf16 = false;
   AttentionOptions attention;

@@ -224,7 +224,7 @@ def test_longer_than_the_context(mimo, write_json):
     ("--logit-bias", "5"), ("--logit-bias", "1024:1"), ("--logit-bias", "5:nan"), ("--stop", ""),
     ("--chunked-prefill-size", "0"), ("--min-tokens", "-1"), ("--attention-backend", "flashinfer"),
     ("--prefill-attention-backend", ""), ("--decode-attention-backend", "Hopper"),
-    ("--speculative-draft-attention-backend", "fa3"),
+    ("--speculative-draft-attention-backend", "fa3"), ("--expert-activations", "int8"),
 ])
 def test_bad_value(mimo, flag, value):
     # With a limit, so that a value that is wrongly taken does not run for long.
@@ -252,6 +252,12 @@ def test_attention_backend_of_a_cpu(mimo, backend, name):
 ])
 def test_attention_backend_of_another_device(mimo, flag, name, phase):
     refuse(mimo, TINY, "--device", "cpu", "--prompt", "x", flag, name, named=[f"{flag} {name}", "this is the CPU", phase])
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_expert_activations_are_for_gpus(mimo, backend):
+    refuse(mimo, TINY, "--device", "cpu", "--backend", backend, "--prompt", "x", "--expert-activations", "fp8",
+           named=["--expert-activations fp8", "CPU"])
 
 
 def test_attention_backend_of_a_phase_goes_before_that_of_both(mimo):

@@ -53,7 +53,8 @@ class CudaOps final : public Ops {
         fast_(!options.exact && device_->info().major == 9),
         attention_(*device_, options),
         linear_(*this, *device_, act_, fast_),
-        experts_(*this, *device_, act_, fast_) {}
+        experts_(*this, *device_, act_, fast_,
+                 options.fp8_experts ? ExpertActivations::kFp8 : ExpertActivations::kBF16) {}
 
   const char* name() const override { return "cuda"; }
 
@@ -318,6 +319,12 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(const CudaOptions& options) {
     return fail(ErrorCode::kUnsupported,
                 "--device cuda:{}: {} has compute capability {}.{}, expected 8.0 or later", options.device,
                 info.name, info.major, info.minor);
+  }
+  if (options.fp8_experts && (options.exact || info.major != 9)) {
+    return fail(ErrorCode::kUnsupported, "--expert-activations fp8: {}; expected bf16",
+                options.exact ? "--activations exact computes in fp32"
+                              : fmt::format("{} has compute capability {}.{}, and the kernel is for 9.0",
+                                            info.name, info.major, info.minor));
   }
   if (const Status ok = cuda::CudaAttention::check(info, options); !ok) return forward_error(ok);
   return std::make_unique<cuda::CudaOps>(std::move(*device), options);
