@@ -28,7 +28,8 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kMinCluster = 8;
 constexpr int kMaxCluster = 16;
 constexpr int kBuckets = 4 * kThreads;  // a thread adds up four of them
-constexpr int kList = 2 * kThreads;     // tokens that are sorted at most, two a thread
+constexpr int kList = kBuckets / 2;     // tokens that are sorted at most, two a thread
+constexpr int kFew = 128;               // tokens that are compared with each other, not sorted
 constexpr u32 kAll = 0xffffffffu;
 
 constexpr int kIdBits = 18;
@@ -42,16 +43,11 @@ constexpr float kFarthest = 30.5f;
 constexpr float kBucketsPerNat = (kBuckets - 1) / kFarthest;
 
 // What the blocks of a cluster send each other. A message of a kind is awaited before the next of its kind is sent.
-enum Message { kBest, kHistogram, kTotals, kFound, kCounts, kTokens, kRange, kWeights, kMessages };
+enum Message { kBest, kReady, kHistogram, kTotals, kFound, kCounts, kTokens, kRange, kWeights, kMessages };
 
-struct alignas(16) Shared {
-  u32 low[kBuckets], high[kBuckets];    // the histogram of this block: words of 64-bit sums
-  u64 inbox[kBuckets];                  // [blocks][buckets that this block adds up]
-  u64 section[kBuckets / kMinCluster];  // their sums
-  u64 list[kList];                      // ranks of this block
-  u64 merged[kList];                    // ranks of all blocks
+struct alignas(16) Exchange {
   // Filled by the blocks of the cluster, an element each.
-  u64 best[kMaxCluster], totals[kMaxCluster], counts[kMaxCluster], weights[kMaxCluster];
+  u64 best[kMaxCluster], ready[kMaxCluster], totals[kMaxCluster], counts[kMaxCluster], weights[kMaxCluster];
   u64 lowest[kMaxCluster], highest[kMaxCluster];
   u64 found[3];
   u64 arrived[kMessages];  // barriers that count the bytes of messages
@@ -59,6 +55,15 @@ struct alignas(16) Shared {
   u64 sum;
   u32 count;
   int place;
+};
+
+struct alignas(16) Shared : Exchange {
+  u32 low[kBuckets], high[kBuckets];  // the histogram of this block: words of 64-bit sums
+  u64 inbox[kBuckets];                // [blocks][buckets that this block adds up]
+  // Where the inbox was, when it has been added up: ranks of this block, and of all blocks.
+  __device__ u64* list() { return inbox; }
+  __device__ u64* merged() { return inbox + kList; }
+  u64 section[kBuckets / kMinCluster];  // the sums
 };
 
 // ---- Clusters
@@ -111,28 +116,29 @@ __device__ __forceinline__ float rank_logit(u64 rank) {
   return __uint_as_float((key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key);
 }
 
-// 2^44 exp((x - maximum) * inverse), rounded down. The exponential is that of engine/logit_kernels.cpp.
+// 2^44 exp((x - maximum) * inverse), rounded down; 2^44 for the maximum. t = r - n ln 2 with |r| <= 0.35, exp(r) by a
+// polynomial (relative error 2e-8, then rounding to 2^-22) and 2^-n by a shift. (Conversions of 64-bit integers are slow.)
 __device__ __forceinline__ u64 weight_of(float x, float maximum, float inverse) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: added, it leaves the integer in the low mantissa bits
+  constexpr float kUnit = 4194304.0f;    // 2^22
   const float t = fmaxf((x - maximum) * inverse, -32.0f);
-  const float shifted = fmaf(t, 1.44269504f, kRound);
+  const float shifted = fmaf(t, -1.44269504f, kRound);
   const float n = shifted - kRound;
-  const float r = fmaf(n, 2.12194440e-4f, fmaf(n, -0.693359375f, t));
-  float p = kOne / 5040;
-  p = fmaf(p, r, kOne / 720);
-  p = fmaf(p, r, kOne / 120);
-  p = fmaf(p, r, kOne / 24);
-  p = fmaf(p, r, kOne / 6);
-  p = fmaf(p, r, kOne / 2);
-  p = fmaf(p, r, kOne);
-  p = fmaf(p, r, kOne);
-  // To an integer by shifts: the conversion instruction for 64 bits is slow. The exponent is at most 127 + 44.
-  const u32 bits = __float_as_uint(p) + (__float_as_uint(shifted) << 23);
-  return u64{(bits & 0x7fffffu) | 0x800000u} << 21 >> (171 - (bits >> 23));
+  const float r = fmaf(n, -2.12194440e-4f, fmaf(n, 0.693359375f, t));
+  float q = 0.0013843402f * kUnit;
+  q = fmaf(q, r, 0.0083743706f * kUnit);
+  q = fmaf(q, r, 0.0416680165f * kUnit);
+  q = fmaf(q, r, 0.1666642874f * kUnit);
+  q = fmaf(q, r, 0.4999999404f * kUnit);
+  q = fmaf(q, r, kUnit);
+  const u32 power = __float_as_uint(fmaf(q, r, kUnit + 8388608.0f)) & 0x7fffffu;  // 2^22 exp(r)
+  return u64{power} << 22 >> (__float_as_uint(shifted) & 63);
 }
 
+// 0 for the maximum; at most kBuckets - 1.
 __device__ __forceinline__ int bucket_of(float x, float maximum, float inverse) {
-  return static_cast<int>(fminf((maximum - x) * inverse * kBucketsPerNat, static_cast<float>(kBuckets - 1)));
+  const float bucket = fminf((maximum - x) * inverse * kBucketsPerNat, static_cast<float>(kBuckets - 1));
+  return static_cast<int>(__float_as_uint(__fadd_rz(bucket, 8388608.0f)) & (2 * kBuckets - 1));
 }
 
 // ---- Sums over a warp and a block
@@ -156,20 +162,34 @@ __device__ u64 block_scan(u64 x, u64* sums) {
   const u64 inside = warp_scan(x);
   if (threadIdx.x % 32 == 31) sums[warp] = inside;
   __syncthreads();
-  u64 below = 0;
-  for (int w = 0; w < kWarps; ++w) below += w < warp ? sums[w] : 0;
-  return below + inside;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  return warp_total(lane < warp ? sums[lane] : 0) + inside;
 }
 
-// Sorts n <= kList numbers, the largest first. The place behind them up to a power of two is overwritten. All threads
-// of the block; ends with a barrier.
-__device__ void sort_descending(u64* a, int n) {
+// Sum of x over the block; the sums of its warps stay in `sums`, which must be free.
+__device__ __forceinline__ u64 block_total(u64 x, u64* sums) {
+  x = warp_total(x);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  return warp_total(threadIdx.x % 32 < kWarps ? sums[threadIdx.x % 32] : 0);
+}
+
+// Functions that are called from several places are not inlined: code that is run once costs the time to fetch it.
+extern __shared__ __align__(16) unsigned char g_memory[];
+__device__ __forceinline__ Shared& shared_memory() { return *reinterpret_cast<Shared*>(g_memory); }
+
+// Sorts n <= kList numbers in merged(), the largest first. The place behind them up to a power of two is overwritten.
+// All threads of the block; ends with a barrier.
+__device__ __noinline__ void sort_merged(int n) {
+  u64* const a = shared_memory().merged();
   int padded = 2;
   while (padded < n) padded *= 2;
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = n + thread; i < padded; i += kThreads) a[i] = 0;
   __syncthreads();
+#pragma unroll 1
   for (int size = 2; size <= padded; size *= 2) {
+#pragma unroll 1
     for (int stride = size / 2; stride > 0; stride /= 2) {
       if (thread < padded / 2) {
         const int at = 2 * thread - (thread & (stride - 1));
@@ -190,6 +210,29 @@ __device__ void sort_descending(u64* a, int n) {
     }
   }
   __syncthreads();
+}
+
+// The place of the first of the n sorted tokens in merged() down to which the value, `above` included, is at least
+// `wanted`; n - 1 if there is none. shared_memory().sum becomes the value down to there. Values are weights, or 1 each.
+__device__ __noinline__ int place_in_merged(int n, bool mass, float maximum, float inverse, u64 above,
+                                            u64 wanted) {
+  Shared& shared = shared_memory();
+  const int i = static_cast<int>(threadIdx.x) * 2;
+  u64 value[2];
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    value[j] = i + j >= n ? 0 : mass ? weight_of(rank_logit(shared.merged()[i + j]), maximum, inverse) : 1;
+  }
+  const u64 second = above + block_scan(value[0] + value[1], shared.warp_b);
+  const u64 first = second - value[1];
+  const u64 before = first - value[0];
+  if (i < n && before < wanted && (second >= wanted || i + 2 >= n)) {
+    const bool at_first = first >= wanted || i + 1 == n;
+    shared.place = at_first ? i : i + 1;
+    shared.sum = at_first ? first : second;
+  }
+  __syncthreads();
+  return shared.place;
 }
 
 // ---- One row
@@ -225,8 +268,11 @@ class Row {
     inverse_ = params.inverse_temperature;
     const double lowest = static_cast<double>(maximum_) + params.min_p_distance;
     if (lowest > -static_cast<double>(FLT_MAX)) floor_ = fminf(static_cast<float>(lowest), maximum_);
-    if (params.top_k > 0 && params.top_k < args_.count && search(false, params)) return;
-    if (params.top_p < 1 && search(true, params)) return;
+#pragma unroll 1
+    for (const bool mass : {false, true}) {
+      const bool on = mass ? params.top_p < 1 : params.top_k > 0 && params.top_k < args_.count;
+      if (on && search(mass, params)) return;
+    }
     draw(params.uniform);
   }
 
@@ -281,9 +327,15 @@ class Row {
     receive(message, 8 * static_cast<u32>(blocks_));
   }
 
+  // The number of the block with the number of this lane; 0 if there is none.
+  __device__ __forceinline__ u64 of_block(const u64* numbers) const {
+    return lane_ < blocks_ ? numbers[lane_] : 0;
+  }
+
   // Calls f(logit, id) for the logits of this thread. Each warp has a run of ids, each lane every 32nd four of it.
   template <class F>
   __device__ __forceinline__ void for_own(const F& f) const {
+#pragma unroll 1
     for (int g = lane_; g < seg4_; g += 32) {
       const int at = warp_ * seg4_ + g;
       const float4 x = x_[at];
@@ -305,56 +357,67 @@ class Row {
     const bool aligned = (reinterpret_cast<std::uintptr_t>(row) & 15) == 0;
     float top = -INFINITY;
     int top_id = 0;
-    bool bad = false;
+    int bad = 0;
+    const auto take = [&](float4 x, int id) {
+      const auto one = [&](float v, int i) {
+        bad |= (kFinite ? fabsf(v) : v) < INFINITY ? 0 : 1;
+        top_id = v > top ? i : top_id;
+        top = v > top ? v : top;
+      };
+      one(x.x, id), one(x.y, id + 1), one(x.z, id + 2), one(x.w, id + 3);
+    };
+    // Whole fours first, several at a time; what is behind the last of them is filled up.
+    const int whole = aligned ? args_.count / 4 * 4 : 0;
+    const float4 nothing = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+#pragma unroll 1
     for (int first = lane_; first < seg4_; first += 32 * kAhead) {
       float4 x[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const int g = first + 32 * i;
         const int id = begin_ + (warp_ * seg4_ + g) * 4;
-        x[i] = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-        if (g >= seg4_) continue;
-        if (aligned && id + 4 <= args_.count) {
-          x[i] = *reinterpret_cast<const float4*>(row + id);
-        } else {
-          if (id < args_.count) x[i].x = row[id];
-          if (id + 1 < args_.count) x[i].y = row[id + 1];
-          if (id + 2 < args_.count) x[i].z = row[id + 2];
-          if (id + 3 < args_.count) x[i].w = row[id + 3];
-        }
+        x[i] = g < seg4_ && id < whole ? *reinterpret_cast<const float4*>(row + id) : nothing;
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const int g = first + 32 * i;
-        if (g >= seg4_) continue;
-        const int at = warp_ * seg4_ + g;
-        x_[at] = x[i];
-        const auto take = [&](float v, int id) {
-          bad = bad || (kFinite ? !(fabsf(v) < INFINITY) && id < args_.count : !(v < INFINITY));
-          if (v > top) {
-            top = v;
-            top_id = id;
-          }
-        };
-        const int id = begin_ + at * 4;
-        take(x[i].x, id), take(x[i].y, id + 1), take(x[i].z, id + 2), take(x[i].w, id + 3);
+        const int id = begin_ + (warp_ * seg4_ + g) * 4;
+        if (g < seg4_) x_[warp_ * seg4_ + g] = x[i];
+        if (!kFinite || (g < seg4_ && id < whole)) take(x[i], id);
       }
     }
-    u64 best = bad ? kBadRow : rank_of(top, top_id);
-    best = block_best(best);
+    if (whole < args_.count) {
+#pragma unroll 1
+      for (int g = lane_; g < seg4_; g += 32) {
+        auto* to = reinterpret_cast<float*>(x_ + warp_ * seg4_ + g);
+#pragma unroll 1
+        for (int i = 0; i < 4; ++i) {
+          const int id = begin_ + (warp_ * seg4_ + g) * 4 + i;
+          if (id < whole || id >= args_.count) continue;
+          const float v = row[id];
+          to[i] = v;
+          bad |= (kFinite ? fabsf(v) : v) < INFINITY ? 0 : 1;
+          top_id = v > top ? id : top_id;
+          top = v > top ? v : top;
+        }
+      }
+    }
+    u64 best = bad != 0 ? kBadRow : rank_of(top, top_id);
+    best = block_best(best, shared_.warp);
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
     exchange(shared_.best, best, kBest);
-    for (int b = 0; b < blocks_; ++b) best = max(best, shared_.best[b]);
-    return best;
+    return warp_best(of_block(shared_.best));
   }
 
-  // The largest of the numbers of the block.
-  __device__ u64 block_best(u64 x) {
+  __device__ __forceinline__ static u64 warp_best(u64 x) {
     for (int step = 16; step > 0; step /= 2) x = max(x, __shfl_xor_sync(kAll, x, step));
-    if (lane_ == 0) shared_.warp[warp_] = x;
-    __syncthreads();
-    for (int w = 0; w < kWarps; ++w) x = max(x, shared_.warp[w]);
     return x;
+  }
+  __device__ __forceinline__ u64 block_best(u64 x, u64* bests) const {
+    x = warp_best(x);
+    if (lane_ == 0) bests[warp_] = x;
+    __syncthreads();
+    return warp_best(bests[lane_ % kWarps]);
   }
 
   // ---- top_k and top_p
@@ -384,10 +447,9 @@ class Row {
     if (high != 0) atomicAdd(&shared_.high[bucket], high);
   }
 
-  // Adds up the histograms of the cluster and finds the first bucket down to which the value is at least
-  // target(total). Ends with all blocks knowing it; index -1 if the total is below the target.
-  template <class Target>
-  __device__ Bucket find_bucket(const Target& target) {
+  // Adds up the histograms of the cluster and finds the first bucket down to which the value is at least `wanted`, or
+  // what top_p of the total is, if that is 0. Ends with all blocks knowing it; index -1 if the total is less.
+  __device__ __forceinline__ Bucket find_bucket(u64 wanted, double top_p) {
     __syncthreads();
     // Each block adds up its share of the buckets.
     const int share = kBuckets / blocks_;
@@ -419,21 +481,16 @@ class Row {
         own += sum[i];
       }
     }
-    own = warp_total(own);
-    if (lane_ == 0) shared_.warp[warp_] = own;
-    __syncthreads();
-    if (warp_ == 0) {
-      own = 0;
-      for (int w = 0; w < kWarps; ++w) own += shared_.warp[w];
-    }
+    own = block_total(own, shared_.warp);
     exchange(shared_.totals, own, kTotals);
 
-    Bucket bucket{-1, 0, 0, 0};
-    for (int b = 0; b < blocks_; ++b) bucket.total += shared_.totals[b];
-    const u64 wanted = target(bucket.total);
+    const u64 of_share = of_block(shared_.totals);
+    const u64 until = warp_scan(of_share);
+    Bucket bucket{-1, 0, 0, __shfl_sync(kAll, until, 31)};
+    if (wanted == 0) wanted = mass_target(top_p, bucket.total);
     if (bucket.total < wanted) return bucket;
-    int owner = 0;
-    while (bucket.above + shared_.totals[owner] < wanted) bucket.above += shared_.totals[owner++];
+    const int owner = __ffs(static_cast<int>(__ballot_sync(kAll, until >= wanted))) - 1;
+    bucket.above = __shfl_sync(kAll, until - of_share, owner);
     // The same inside the owner's share, by one of its warps.
     if (owner == rank_ && warp_ == 0) {
       constexpr int kMost = kBuckets / kMinCluster / 32;
@@ -481,52 +538,22 @@ class Row {
     for_own([&](float x, int id) {
       if (pick(x, id)) {
         const u32 at = atomicAdd(&shared_.count, 1u);
-        if (at < kList) shared_.list[at] = rank_of(x, id);
+        if (at < kList) shared_.list()[at] = rank_of(x, id);
       }
     });
     __syncthreads();
     exchange(shared_.counts, shared_.count, kCounts);
-    u64 all = 0;
-    for (int b = 0; b < blocks_; ++b) all += shared_.counts[b];
-    return static_cast<u32>(all);
+    return static_cast<u32>(warp_total(of_block(shared_.counts)));
   }
 
   // Sends the list to `merged` of the first blocks.
   __device__ void send_list(int blocks) {
-    u64 to = 0;
-    for (int b = 0; b < rank_; ++b) to += shared_.counts[b];
+    const u64 to = warp_total(lane_ < rank_ ? shared_.counts[lane_] : 0);
     const int count = static_cast<int>(shared_.count);
+#pragma unroll 1
     for (int i = thread_; i < count * blocks; i += kThreads) {
-      send_to(i / count, &shared_.merged[to + i % count], shared_.list[i % count], kTokens);
+      send_to(i / count, &shared_.merged()[to + i % count], shared_.list()[i % count], kTokens);
     }
-  }
-  __device__ void receive_sorted(int n) {
-    receive(kTokens, 8 * static_cast<u32>(n));
-    sort_descending(shared_.merged, n);
-  }
-
-  // The place of the first of the n sorted tokens down to which the value, `above` included, is at least `wanted`;
-  // n - 1 if there is none. `sum` becomes the value down to there.
-  __device__ int place_in_merged(int n, bool mass, u64 above, u64 wanted, u64* sum) {
-    const int i = thread_ * 2;
-    u64 value[2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      value[j] = i + j >= n ? 0 : mass ? weight_of(rank_logit(shared_.merged[i + j]), maximum_, inverse_) : 1;
-    }
-    const u64 second = above + block_scan(value[0] + value[1], shared_.warp_b);
-    const u64 first = second - value[1];
-    const u64 before = first - value[0];
-    if (i < n && before < wanted && (second >= wanted || i + 2 >= n)) {
-      const bool at_first = first >= wanted || i + 1 == n;
-      shared_.place = at_first ? i : i + 1;
-      shared_.sum = at_first ? first : second;
-    }
-    __syncthreads();
-    *sum = shared_.sum;
-    const int place = shared_.place;
-    __syncthreads();
-    return place;
   }
 
   __device__ static u64 mass_target(double top_p, u64 total) {
@@ -537,79 +564,99 @@ class Row {
 
   // Raises the floor to the last token that top_p (mass) or top_k keeps; or, if few tokens are left, draws among them
   // and returns true.
-  __device__ bool search(bool mass, const SampleRow& params) {
-    const auto target = [&](u64 total) {
-      return mass ? mass_target(params.top_p, total) : static_cast<u64>(params.top_k);
-    };
-    clear_histogram();
-    for_own([&](float x, int id) {
-      if (!kept(x, id)) return;
-      const int bucket = bucket_of(x, maximum_, inverse_);
-      if (bucket < kBuckets - 1) add_to_bucket(bucket, mass, x);
-    });
-    Bucket bucket = find_bucket(target);
-    if (bucket.index < 0) return false;  // top_k exceeds what is left
-    const u64 total = bucket.total;
-    const u64 wanted = target(total);
-
-    // How many tokens there are down to the bucket and in it. Weights tell: none there is below that of the edge.
-    const float edge = kOne * expf(-static_cast<float>(bucket.index + 1) / kBucketsPerNat) * 0.999f - 1.0f;
-    const float least = mass ? fmaxf(edge, 0.5f) : 1.0f;
-    const float limit = least * static_cast<float>(kList);
-    const int last = bucket.index;
-    if (static_cast<float>(bucket.above + bucket.inside) <= limit) {
-      const u32 n =
-          gather([&](float x, int id) { return kept(x, id) && bucket_of(x, maximum_, inverse_) <= last; });
-      if (n <= kList) {
-        send_list(1);
-        if (rank_ == 0) {
-          receive_sorted(static_cast<int>(n));
-          finish(static_cast<int>(n), mass, total, params);
-        }
-        return true;
-      }
-    }
-
-    u64 lowest = 0;  // ranks of the bucket, from the second round on
+  __device__ __forceinline__ bool search(bool mass, const SampleRow& params) {
+    // After another search: no block needs its lists any more.
+    if (floor_id_ != static_cast<int>(kIdMask)) exchange(shared_.ready, 0, kReady);
+    u64 wanted = mass ? 0 : static_cast<u64>(params.top_k);
+    u64 total = 0;
+    u64 above = 0;
+    // Tokens in question: those of buckets from .. last in the first round, those of a range of ranks later.
+    int from = 0;
+    int last = kBuckets - 2;
+    u64 lowest = 0;
     u64 highest = 0;
-    u64 above = bucket.above;
-    u64 inside = bucket.inside;
+    int shift = 0;
+#pragma unroll 1
     for (bool first = true;; first = false) {
-      const auto in_bucket = [&](float x, int id) {
-        if (first) return kept(x, id) && bucket_of(x, maximum_, inverse_) == last;
+      const auto in_question = [&](float x, int id) {
+        if (first) {
+          const int bucket = bucket_of(x, maximum_, inverse_);
+          return kept(x, id) && bucket >= from && bucket <= last;
+        }
         const u64 rank = rank_of(x, id);
         return rank >= lowest && rank <= highest;
       };
-      if (!first || static_cast<float>(inside) <= 1.1f * limit) {
-        if (thread_ == 0) shared_.count = 0;
-        __syncthreads();
-        const u32 n = gather(in_bucket);
-        if (n <= kList) {
-          send_list(blocks_);
-          receive_sorted(static_cast<int>(n));
-          u64 sum;
-          const int place = place_in_merged(static_cast<int>(n), mass, above, wanted, &sum);
-          const u64 cut = shared_.merged[place];
-          floor_ = rank_logit(cut);
-          floor_id_ = rank_id(cut);
-          return false;
-        }
-      }
-      if (first) find_range(in_bucket, &lowest, &highest);
-      const int shift = max(0, 64 - __clzll(static_cast<long long>(highest - lowest)) - 11);
-      static_assert(kBuckets == 1 << 11);
       clear_histogram();
       for_own([&](float x, int id) {
-        if (!in_bucket(x, id)) return;
-        add_to_bucket(static_cast<int>((highest - rank_of(x, id)) >> shift), mass, x);
+        if (!in_question(x, id)) return;
+        add_to_bucket(
+            first ? bucket_of(x, maximum_, inverse_) : static_cast<int>((highest - rank_of(x, id)) >> shift),
+            mass, x);
       });
-      const u64 over = above;
-      bucket = find_bucket([&](u64) { return wanted - over; });
+      const Bucket bucket = find_bucket(first ? wanted : wanted - above, params.top_p);
+      if (bucket.index < 0) return false;  // top_k exceeds what is left
+      bool alone = false;                  // one block finishes the row
+      bool gathers = true;
+      if (first) {
+        total = bucket.total;
+        if (mass) wanted = mass_target(params.top_p, total);
+        // How many tokens there are down to the bucket and in it. Weights tell: none there is below that of the edge.
+        const float edge =
+            kOne * expf(-static_cast<float>(bucket.index + 1) / kBucketsPerNat) * 0.999f - 1.0f;
+        const float limit = (mass ? fmaxf(edge, 0.5f) : 1.0f) * static_cast<float>(kList);
+        alone = static_cast<float>(bucket.above + bucket.inside) <= limit;
+        gathers = static_cast<float>(bucket.inside) <= 1.1f * limit;
+        last = bucket.index;
+        from = alone ? 0 : last;
+      } else {
+        highest -= static_cast<u64>(bucket.index) << shift;
+        lowest = max(lowest, highest - ((u64{1} << shift) - 1));
+      }
       above += bucket.above;
-      inside = bucket.inside;
-      highest -= static_cast<u64>(bucket.index) << shift;
-      lowest = max(lowest, highest - ((u64{1} << shift) - 1));
+      const int n = gathers ? static_cast<int>(gather(in_question)) : kList + 1;
+      if (n <= kList) {
+        send_list(alone ? 1 : blocks_);
+        if (alone && rank_ != 0) return true;
+        receive(kTokens, 8 * static_cast<u32>(n));
+        if (!alone) {
+          raise_floor(n, mass, above, wanted);
+        } else if (n <= kFew) {
+          finish_few(n, mass, total, params);
+        } else {
+          finish(n, mass, total, params);
+        }
+        return alone;
+      }
+      from = last;
+      if (first) find_range(in_question, &lowest, &highest);
+      shift = max(0, 64 - __clzll(static_cast<long long>(highest - lowest)) - 11);
+      static_assert(kBuckets == 1 << 11);
     }
+  }
+
+  // The floor becomes the first of the n tokens in merged() down to which the value is at least `wanted`.
+  __device__ __forceinline__ void raise_floor(int n, bool mass, u64 above, u64 wanted) {
+    int place;
+    if (n <= kFew) {
+      u64* const values = reinterpret_cast<u64*>(shared_.low);
+      const u64 rank = thread_ < n ? shared_.merged()[thread_] : 0;
+      const u64 value = mass ? weight_of(rank_logit(rank), maximum_, inverse_) : 1;
+      if (thread_ < n) values[thread_] = value;
+      __syncthreads();
+      if (thread_ < n) {
+#pragma unroll 4
+        for (int j = 0; j < n; ++j) above += shared_.merged()[j] > rank ? values[j] : 0;
+        if (above < wanted && wanted <= above + value) shared_.place = thread_;
+      }
+      __syncthreads();
+      place = shared_.place;
+    } else {
+      sort_merged(n);
+      place = place_in_merged(n, mass, maximum_, inverse_, above, wanted);
+    }
+    const u64 cut = shared_.merged()[place];
+    floor_ = rank_logit(cut);
+    floor_id_ = rank_id(cut);
   }
 
   // The lowest and highest rank of the tokens for which pick(logit, id).
@@ -631,6 +678,7 @@ class Row {
       shared_.warp_b[warp_] = high;
     }
     __syncthreads();
+#pragma unroll 1
     for (int w = 0; w < kWarps; ++w) {
       low = min(low, shared_.warp[w]);
       high = max(high, shared_.warp_b[w]);
@@ -640,6 +688,7 @@ class Row {
       send_to(thread_, &shared_.highest[rank_], high, kRange);
     }
     receive(kRange, 16 * static_cast<u32>(blocks_));
+#pragma unroll 1
     for (int b = 0; b < blocks_; ++b) {
       low = min(low, shared_.lowest[b]);
       high = max(high, shared_.highest[b]);
@@ -655,29 +704,68 @@ class Row {
     return min(__double2ull_rd(uniform * static_cast<double>(total)), total - 1);
   }
 
-  // From the n tokens in `merged`, best first, by the first block alone. `total`: the weight that top_p is a part of, if
+  // From the n tokens in merged(), in any order, by one block alone. `total`: the weight that top_p is a part of, if
   // mass.
-  __device__ void finish(int n, bool mass, u64 total, const SampleRow& params) {
-    u64 sum;
+  __device__ __forceinline__ void finish_few(int n, bool mass, u64 total, const SampleRow& params) {
+    u64* const values = reinterpret_cast<u64*>(shared_.low);
+    const u64* const ranks = shared_.merged();
+    const bool real = thread_ < n;
+    const u64 rank = real ? ranks[thread_] : 0;
+    u64 value = real ? weight_of(rank_logit(rank), maximum_, inverse_) : 0;
+    if (real) values[thread_] = value;
+    __syncthreads();
+    int better = 0;
+    u64 above = 0;
+    if (real) {
+#pragma unroll 4
+      for (int j = 0; j < n; ++j) {
+        const bool is_better = ranks[j] > rank;
+        better += is_better ? 1 : 0;
+        above += is_better ? values[j] : 0;
+      }
+    }
+    if (!mass) {
+      if (better >= params.top_k) value = 0;
+      total = block_total(value, shared_.warp);
+    }
+    if (above >= mass_target(params.top_p, total)) value = 0;
+    const u64 drawn = drawn_weight(params.uniform, block_total(value, shared_.warp_b));
+    if (real) values[thread_] = value;
+    __syncthreads();
+    if (!real) return;
+    // By ids: they are the low bits of ranks, complemented.
+    u64 below = 0;
+#pragma unroll 4
+    for (int j = 0; j < n; ++j) {
+      below += (static_cast<u32>(ranks[j]) & kIdMask) > (static_cast<u32>(rank) & kIdMask) ? values[j] : 0;
+    }
+    if (below <= drawn && drawn < below + value) args_.ids[row_] = rank_id(rank);
+  }
+
+  // The same for more tokens.
+  __device__ __forceinline__ void finish(int n, bool mass, u64 total, const SampleRow& params) {
+    sort_merged(n);
     if (!mass) {
       n = min(n, params.top_k);
-      place_in_merged(n, true, 0, ~u64{0}, &total);
+      place_in_merged(n, true, maximum_, inverse_, 0, ~u64{0});
+      total = shared_.sum;
     }
-    n = place_in_merged(n, true, 0, mass_target(params.top_p, total), &sum) + 1;
-    const u64 drawn = drawn_weight(params.uniform, sum);
+    __syncthreads();
+    n = place_in_merged(n, true, maximum_, inverse_, 0, mass_target(params.top_p, total)) + 1;
+    const u64 drawn = drawn_weight(params.uniform, shared_.sum);
     // By ids: they are the low bits of ranks, complemented.
     for (int i = thread_; i < n; i += kThreads) {
-      const u64 rank = shared_.merged[i];
-      shared_.merged[i] = (rank & kIdMask) << 32 | rank >> kIdBits;
+      const u64 rank = shared_.merged()[i];
+      shared_.merged()[i] = (rank & kIdMask) << 32 | rank >> kIdBits;
     }
-    sort_descending(shared_.merged, n);
+    sort_merged(n);
     const int i = thread_ * 2;
     u64 rank[2] = {0, 0};
     u64 value[2] = {0, 0};
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       if (i + j >= n) continue;
-      const u64 x = shared_.merged[i + j];
+      const u64 x = shared_.merged()[i + j];
       rank[j] = (x & kAll) << kIdBits | x >> 32;
       value[j] = weight_of(rank_logit(rank[j]), maximum_, inverse_);
     }
@@ -693,21 +781,24 @@ class Row {
   template <class Pick>
   __device__ void sum_weights(bool any, const Pick& pick, u64* own, u64* below, u64* total) {
     u64 sum = 0;
-    if (any) {
-      for_own([&](float x, int id) {
-        if (pick(x, id)) sum += weight_of(x, maximum_, inverse_);
-      });
+#pragma unroll 1
+    for (int g = lane_; any && g < seg4_; g += 32) {
+      float4 x = x_[warp_ * seg4_ + g];
+      const int id = begin_ + (warp_ * seg4_ + g) * 4;
+      // What is not picked weighs nothing as -inf.
+      x.x = pick(x.x, id) ? x.x : -INFINITY;
+      x.y = pick(x.y, id + 1) ? x.y : -INFINITY;
+      x.z = pick(x.z, id + 2) ? x.z : -INFINITY;
+      x.w = pick(x.w, id + 3) ? x.w : -INFINITY;
+      if (fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w)) == -INFINITY) continue;
+      sum += (weight_of(x.x, maximum_, inverse_) + weight_of(x.y, maximum_, inverse_)) +
+             (weight_of(x.z, maximum_, inverse_) + weight_of(x.w, maximum_, inverse_));
     }
-    sum = warp_total(sum);
-    if (lane_ == 0) shared_.warp[warp_] = sum;
-    __syncthreads();
-    *own = *below = *total = 0;
-    for (int w = 0; w < kWarps; ++w) *own += shared_.warp[w];
+    *own = block_total(sum, shared_.warp);
     exchange(shared_.weights, *own, kWeights);
-    for (int b = 0; b < blocks_; ++b) {
-      *total += shared_.weights[b];
-      *below += b < rank_ ? shared_.weights[b] : 0;
-    }
+    const u64 number = of_block(shared_.weights);
+    *total = warp_total(number);
+    *below = warp_total(lane_ < rank_ ? number : 0);
   }
 
   // From all kept tokens of the row.
@@ -719,8 +810,10 @@ class Row {
     if (drawn < below || drawn >= below + own) return;
 
     // The warp whose run of ids it is in, then all threads over that run.
-    int run = 0;
-    while (drawn >= below + shared_.warp[run]) below += shared_.warp[run++];
+    const u64 of_run = lane_ < kWarps ? shared_.warp[lane_] : 0;
+    const u64 until = below + warp_scan(of_run);
+    const int run = __ffs(static_cast<int>(__ballot_sync(kAll, until > drawn))) - 1;
+    below = __shfl_sync(kAll, until - of_run, run);
     const int length = seg4_ * 4;
     const int each = (length + kThreads - 1) / kThreads;
     const int first = min(thread_ * each, length);
@@ -728,12 +821,14 @@ class Row {
     const float* x = reinterpret_cast<const float*>(x_) + run * length;
     const int id = begin_ + run * length;
     u64 mine = 0;
+#pragma unroll 1
     for (int i = first; i < end; ++i) {
       if (kept(x[i], id + i)) mine += weight_of(x[i], maximum_, inverse_);
     }
     const u64 after = below + block_scan(mine, shared_.warp_b);
     u64 at = after - mine;
     if (drawn < at || drawn >= after) return;
+#pragma unroll 1
     for (int i = first; i < end; ++i) {
       if (kept(x[i], id + i)) at += weight_of(x[i], maximum_, inverse_);
       if (at > drawn) {
@@ -759,18 +854,14 @@ class Row {
 
 __global__ void __launch_bounds__(kThreads, 2)
     sample_kernel(const __grid_constant__ SampleArgs args, int seg4) {
-  extern __shared__ __align__(16) unsigned char memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  Row row(args, shared, reinterpret_cast<float*>(memory + sizeof(Shared)), seg4);
+  Row row(args, shared_memory(), reinterpret_cast<float*>(g_memory + sizeof(Shared)), seg4);
   wait_for_kernel_before();
   row.sample();
 }
 
 __global__ void __launch_bounds__(kThreads)
     best_kernel(const __grid_constant__ SampleArgs args, float* probabilities, int seg4) {
-  extern __shared__ __align__(16) unsigned char memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  Row row(args, shared, reinterpret_cast<float*>(memory + sizeof(Shared)), seg4);
+  Row row(args, shared_memory(), reinterpret_cast<float*>(g_memory + sizeof(Exchange)), seg4);
   wait_for_kernel_before();
   row.best(probabilities);
 }
@@ -779,17 +870,17 @@ constexpr int seg4_of(int count, int cluster) {
   const int fours = (count + 3) / 4;
   return (fours + cluster * kWarps - 1) / (cluster * kWarps);
 }
-constexpr std::size_t bytes_of(int seg4) {
-  return sizeof(Shared) + static_cast<std::size_t>(seg4) * kWarps * sizeof(float4);
+constexpr std::size_t bytes_of(std::size_t used, int seg4) {
+  return used + static_cast<std::size_t>(seg4) * kWarps * sizeof(float4);
 }
-static_assert(sizeof(Shared) % 16 == 0);
-static_assert(bytes_of(seg4_of(kSampleMaxCount, 8)) <= 227 * 1024);
+static_assert(sizeof(Shared) % 16 == 0 && sizeof(Exchange) % 16 == 0);
+static_assert(bytes_of(sizeof(Shared), seg4_of(kSampleMaxCount, 8)) <= 227 * 1024);
 
 template <class Kernel>
 void allow_clusters(Kernel* kernel) {
   MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
   MIMO_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(bytes_of(seg4_of(kSampleMaxCount, 8)))));
+                                 static_cast<int>(bytes_of(sizeof(Shared), seg4_of(kSampleMaxCount, 8)))));
 }
 
 cudaLaunchAttribute cluster_of(int blocks) {
@@ -806,7 +897,7 @@ bool takes_clusters_of_16() {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(16);
     config.blockDim = dim3(kThreads);
-    config.dynamicSmemBytes = bytes_of(seg4_of(kSampleMaxCount, 16));
+    config.dynamicSmemBytes = bytes_of(sizeof(Shared), seg4_of(kSampleMaxCount, 16));
     config.attrs = &attribute;
     config.numAttrs = 1;
     int active = 0;
@@ -821,7 +912,7 @@ bool takes_clusters_of_16() {
 int cluster_for(int rows) { return rows <= 4 && takes_clusters_of_16() ? 16 : 8; }
 
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), const SampleArgs& args, cudaStream_t stream,
+void launch(void (*kernel)(Parameters...), std::size_t used, const SampleArgs& args, cudaStream_t stream,
             const Arguments&... arguments) {
   if (args.count < 1 || args.count > kSampleMaxCount) throw std::invalid_argument("sample: count");
   const int cluster = args.cluster > 0 ? args.cluster : cluster_for(args.rows);
@@ -834,7 +925,7 @@ void launch(void (*kernel)(Parameters...), const SampleArgs& args, cudaStream_t 
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(args.rows * cluster));
   config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = bytes_of(seg4);
+  config.dynamicSmemBytes = bytes_of(used, seg4);
   config.stream = stream;
   config.attrs = attributes.data();
   config.numAttrs = args.overlap ? 2 : 1;
@@ -845,7 +936,7 @@ void launch(void (*kernel)(Parameters...), const SampleArgs& args, cudaStream_t 
 
 void sample_tokens(const SampleArgs& args, cudaStream_t stream) {
   if (args.rows == 0) return;
-  launch(sample_kernel, args, stream);
+  launch(sample_kernel, sizeof(Shared), args, stream);
 }
 
 void best_tokens_in_clusters(const float* logits, std::size_t row_stride, int rows, int count,
@@ -858,7 +949,7 @@ void best_tokens_in_clusters(const float* logits, std::size_t row_stride, int ro
   args.count = count;
   args.ids = ids;
   args.overlap = overlap;
-  launch(best_kernel, args, stream, probabilities);
+  launch(best_kernel, sizeof(Exchange), args, stream, probabilities);
 }
 
 }  // namespace mimo::cuda
