@@ -24,6 +24,8 @@ void attention_prefill_plan(const AttentionArgs& args, void* workspace, cudaStre
 // belong to no sequence are left alone. A row's result is the same bits whatever the other rows of the launch, and
 // however its sequence is cut into steps: tiles of keys begin at positions that follow from the row's own. What
 // invisible slots of pages hold never matters, not even NaN, and page entries without a visible key are not read.
+// FP8 keys and values are rounded to f16 after their scale (their magnitudes may be up to 65504) and queries to f16 after
+// a factor of 1/16 (exact from 1e-3 to 1e6 in magnitude, clamped above); weights are f16 then.
 void attention_prefill(const AttentionArgs& args, void* workspace, cudaStream_t stream);
 
 }  // namespace mimo::cuda

@@ -24,6 +24,8 @@ inline constexpr int kVDim = 128;
 inline constexpr int kAtom = 1024;                  // bytes
 inline constexpr int kQkRun = kQkDim / 64 * kAtom;  // bytes of 8 rows
 inline constexpr int kVRun = kVDim / 64 * kAtom;
+// With FP8 keys and values queries become f16 too, times this: exact from 1e-3 to 1e6.
+inline constexpr float kQueryScale = 1.0f / 16;
 
 struct Params {
   CUtensorMap q_map;
@@ -44,15 +46,16 @@ struct Params {
   int kv_heads = 0;
   int group_shift = 0;  // log2 of the query heads of a KV head
   int out_stride = 0;
-  int box_runs = 0;      // runs of 8 keys that one copied box brings
-  float scale_log2 = 0;  // scale * log2(e)
+  int box_runs = 0;                // runs of 8 keys that one copied box brings
+  float scale_log2 = 0;            // scale * log2(e)
+  std::uint64_t page_inverse = 0;  // 2^32 / page_size, rounded up
 };
 
 // How tiles of keys and values reach shared memory.
 enum class Load {
   kBoxes,   // boxes of the copy engine: bf16, pages of a multiple of 8 keys
   kGather,  // rows copied by threads: bf16, any page size
-  kFp8,     // E4M3 rows, scaled and rounded to bf16 by threads: any page size
+  kFp8,     // E4M3 rows, turned into f16 and scaled by threads: any page size
 };
 
 // What the choices of a variant cost and bring is measured in bench/cuda/attention_prefill.cu.
@@ -66,19 +69,26 @@ struct Config {
   static constexpr bool kOverlap = kOverlapT;  // the next tile's QK^T and this one's PV run under the softmax
   static constexpr bool kTurns = kTurnsT;      // warpgroups take turns at issuing products
   static constexpr int kRows = 64 * kWarpgroups;
-  static constexpr int kThreads = 128 * (kWarpgroups + 1);
-  // Converting producers hold a tile's keys and values in registers while they come.
   static constexpr bool kConverts = kLoad == Load::kFp8;
-  static constexpr int kConsumerRegisters =
-      kWarpgroups == 2 ? (kConverts ? (kTile > 96 ? 200 : 208) : 232) : (kOverlap ? 160 : 152);
-  static constexpr int kProducerRegisters =
-      kWarpgroups == 2 ? (kConverts ? (kTile > 96 ? 104 : 88) : 40) : (kOverlap ? 32 : 56);
+  static constexpr bool kThreadsWrite = kLoad == Load::kGather || kLoad == Load::kFp8;
+  static constexpr int kThreads = 128 * (kWarpgroups + 1);
+  static constexpr int kConsumerRegisters = kWarpgroups == 2 ? (kConverts ? 208 : 232)
+                                                             : (kConverts  ? 144
+                                                                : kOverlap ? 160
+                                                                           : 152);
+  static constexpr int kProducerRegisters = kWarpgroups == 2 ? (kConverts ? 88 : 40)
+                                                             : (kConverts  ? 80
+                                                                : kOverlap ? 32
+                                                                           : 56);
+  static_assert(kWarpgroups * kConsumerRegisters + kProducerRegisters <=
+                65536 / kThreads / 8 * 8 * (kWarpgroups + 1));
   static constexpr int kQBytes = 64 * kQkDim * 2;  // of one warpgroup
   static constexpr int kKBytes = kTile * kQkDim * 2;
   static constexpr int kVBytes = kTile * kVDim * 2;
   static constexpr int kKAt = kWarpgroups * kQBytes;
   static constexpr int kVAt = kKAt + kStages * kKBytes;
-  static constexpr int kControlAt = kVAt + kStages * kVBytes;
+  static constexpr int kRawAt = kVAt + kStages * kVBytes;  // E4M3 bytes of a tile, 16 a thread side by side
+  static constexpr int kControlAt = kRawAt + (kConverts ? kTile * (kQkDim + kVDim) : 0);
   static constexpr int kSharedBytes = kControlAt + 512;
   static_assert(kTile % 16 == 0 && kSharedBytes <= 232448);
 };
@@ -147,6 +157,12 @@ __device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
   return packed;
 }
 
+__device__ __forceinline__ std::uint32_t pack_half(float low, float high) {
+  std::uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
 // ---- producers ----
 
 // Which block and KV head a work item is. Without a window, all blocks of one KV head come first, so that what runs at
@@ -179,11 +195,7 @@ __device__ __forceinline__ void for_each_item(const Params& params, Control<C>& 
     if (thread == 0) {
       work.block = block;
       work.head = head;
-      if (head >= 0) {
-        // With a window all items cost the same.
-        work.next = params.rule.window > 0 ? item + static_cast<int>(gridDim.x)
-                                           : static_cast<int>(gridDim.x) + atomicAdd(&params.header->next, 1);
-      } else if (atomicAdd(&params.header->finished, 1) == static_cast<int>(gridDim.x) - 1) {
+      if (head < 0 && atomicAdd(&params.header->finished, 1) == static_cast<int>(gridDim.x) - 1) {
         // The last one out: the plan can be run again.
         params.header->next = 0;
         params.header->finished = 0;
@@ -192,12 +204,20 @@ __device__ __forceinline__ void for_each_item(const Params& params, Control<C>& 
     }
     if (head < 0) return;
     run(block, head, n);
-    if constexpr (kThreads == 32) {
-      __syncwarp();
-    } else {
-      hopper::named_sync(7, kThreads);
+    // With a window all items cost the same. Without, the next one is taken as late as can be, when the last tiles of
+    // this one are on their way: thread blocks that are done sooner take more.
+    int next = item + static_cast<int>(gridDim.x);
+    if (params.rule.window == 0) {
+      if (thread == 0) next = static_cast<int>(gridDim.x) + atomicAdd(&params.header->next, 1);
+      if constexpr (kThreads == 32) {
+        next = __shfl_sync(~0u, next, 0);
+      } else {
+        if (thread == 0) work.next = next;
+        hopper::named_sync(7, kThreads);
+        next = work.next;
+      }
     }
-    item = work.next;
+    item = next;
   }
 }
 
@@ -217,18 +237,22 @@ __device__ __forceinline__ void bring_queries(const Params& params, std::uint8_t
   }
 }
 
-// By one thread: what the next item's queries are, to the L2 cache.
+// By one thread: the queries of an item, to the L2 cache.
 template <class C>
-__device__ __forceinline__ void prefetch_queries(const Params& params, int item) {
-  if (item >= params.header->blocks * params.kv_heads) return;
-  const ItemPlace place = item_place(params, item);
-  const int head = place.head;
-  const int row = params.list[place.block].origin_row;
+__device__ __forceinline__ void prefetch_queries(const Params& params, int row, int head) {
 #pragma unroll 1
   for (int w = 0; w < C::kWarpgroups; ++w) {
     hopper::prefetch_box(&params.q_map, 0, 0, 0, (head << params.group_shift) >> 3,
                          row + w * (64 >> params.group_shift));
   }
+}
+// Those of the item after the n-th one of this thread block, where that is known beforehand.
+template <class C>
+__device__ __forceinline__ void prefetch_next_queries(const Params& params, int n) {
+  const int item = static_cast<int>(blockIdx.x) + (n + 1) * static_cast<int>(gridDim.x);
+  if (item >= params.header->blocks * params.kv_heads) return;
+  const ItemPlace place = item_place(params, item);
+  prefetch_queries<C>(params, params.list[place.block].origin_row, place.head);
 }
 
 // One warp that brings the queries of all items, beside the one that copies boxes of keys and values: it waits for the
@@ -239,11 +263,17 @@ __device__ __forceinline__ void produce_queries(const Params& params, std::uint8
   for (int n = 0;; ++n) {
     hopper::barrier_wait(&control.work_full[n & 1], (n >> 1) & 1);
     const Block block = control.work[n & 1].block;
-    const int head = control.work[n & 1].head, next = control.work[n & 1].next;
+    const int head = control.work[n & 1].head;
     __syncwarp();
     if (threadIdx.x % 32 == 0) hopper::barrier_arrive(&control.work_empty[n & 1]);
     if (head < 0) return;
-    if (threadIdx.x % 32 == 0) prefetch_queries<C>(params, next);
+    if (threadIdx.x % 32 == 0) {
+      if (params.rule.window > 0) {
+        prefetch_next_queries<C>(params, n);
+      } else if (n > 0) {
+        prefetch_queries<C>(params, block.origin_row, head);
+      }
+    }
     __syncwarp();
     bring_queries<C>(params, shared, control, block, head, n);
     __syncwarp();
@@ -294,6 +324,53 @@ __device__ __forceinline__ void produce_boxes(const Params& params, std::uint8_t
   });
 }
 
+// Where a thread's keys of a tile are in the caches. Page entries are fetched a tile ahead of their use: a look-up takes
+// as long as a good part of a tile's products.
+template <int kKeys>
+class KeyPlaces {
+ public:
+  // The thread's keys of a tile stand `step` apart.
+  __device__ __forceinline__ KeyPlaces(const Params& params, const Block& block, const KeySpan& span,
+                                       int head, int first, int step)
+      : params_(params),
+        span_(span),
+        pages_(params.pages + static_cast<std::int64_t>(block.sequence) * params.page_stride),
+        head_(head),
+        first_(span.origin + first),
+        step_(step) {}
+
+  __device__ __forceinline__ void fetch(int tile_offset) {
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int key = first_ + tile_offset + i * step_;
+      // A key that is not seen looks up the last one that is: no branch, so that all loads are under way together.
+      page_[i] = __ldg(pages_ + entry(seen(key) ? key : span_.last - 1));
+    }
+  }
+  // Rows of the caches, after fetch of the same tile; -1: not seen.
+  __device__ __forceinline__ void locate(int tile_offset, int (&place)[kKeys]) const {
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int key = first_ + tile_offset + i * step_;
+      const int row =
+          (page_[i] * params_.kv_heads + head_) * params_.page_size + key - entry(key) * params_.page_size;
+      place[i] = seen(key) ? row : -1;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ bool seen(int key) const { return key >= span_.first && key < span_.last; }
+  __device__ __forceinline__ int entry(int key) const {
+    return static_cast<int>(static_cast<std::uint32_t>(key) * params_.page_inverse >> 32);
+  }
+
+  const Params& params_;
+  const KeySpan& span_;
+  const std::int32_t* pages_;
+  int head_, first_, step_;
+  int page_[kKeys];
+};
+
 // Four warps; eight lanes copy the 64 dims of a slab of one key, a pass covers 16 keys. Keys that no row of the block
 // sees become zeros.
 template <class C>
@@ -308,21 +385,18 @@ __device__ __forceinline__ void produce_gathered(const Params& params, std::uint
   Place<C::kStages> at;
   for_each_item<C, 128>(params, control, [&](const Block& block, int head, int n) {
     const KeySpan span = key_span<C>(params.rule, block);
-    const std::int32_t* pages = params.pages + static_cast<std::int64_t>(block.sequence) * params.page_stride;
-    int place[kPasses];  // of this thread's keys in the caches, in rows; -1: not seen
-    const auto locate = [&](int tile) {
-#pragma unroll
-      for (int i = 0; i < kPasses; ++i) {
-        const int key = span.origin + tile * C::kTile + i * 16 + key_of_pass;
-        place[i] = -1;
-        if (key >= span.first && key < span.last) {
-          const int entry = key / params.page_size;
-          place[i] =
-              (pages[entry] * params.kv_heads + head) * params.page_size + key - entry * params.page_size;
-        }
+    if (thread == 0) {
+      if (params.rule.window > 0) {
+        prefetch_next_queries<C>(params, n);
+      } else {
+        prefetch_queries<C>(params, block.origin_row, head);
       }
-    };
-    locate(0);
+    }
+    KeyPlaces<kPasses> places(params, block, span, head, key_of_pass, 16);
+    int place[kPasses];
+    places.fetch(0);
+    places.locate(0, place);
+    places.fetch(C::kTile);
     for (int tile = 0; tile < span.tiles; ++tile) {
       hopper::barrier_wait(&control.k_empty[at.stage], at.parity ^ 1);
 #pragma unroll
@@ -350,36 +424,102 @@ __device__ __forceinline__ void produce_gathered(const Params& params, std::uint
       hopper::barrier_arrive_after_copies(&control.v_full[at.stage]);
       // As late as possible: it waits for the item before. No later tile finds a free stage without it.
       if (tile == min(C::kStages, span.tiles) - 1) bring_queries<C>(params, shared, control, block, head, n);
-      if (tile + 1 < span.tiles) {
-        locate(tile + 1);
-      } else if (thread == 0) {
-        prefetch_queries<C>(params, control.work[n & 1].next);
-      }
+      places.locate((tile + 1) * C::kTile, place);
+      places.fetch((tile + 2) * C::kTile);
       at.next();
     }
   });
 }
 
-// Sixteen E4M3 numbers times a scale, as bf16.
-__device__ __forceinline__ void convert_16(const uint4& raw, float scale, uint4& low, uint4& high) {
-  const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-  std::uint32_t out[8];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const auto pair = static_cast<__nv_fp8x2_storage_t>(words[i] >> (16 * half));
-      const __half2_raw halves = __nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3);
-      const float2 wide = __half22float2(__half2(halves));
-      out[2 * i + half] = pack_bf16(wide.x * scale, wide.y * scale);
-    }
-  }
-  low = make_uint4(out[0], out[1], out[2], out[3]);
-  high = make_uint4(out[4], out[5], out[6], out[7]);
+// A key's scale as two f16 factors, the second of which is 1 unless the first would lose digits.
+struct HalfScale {
+  __half2 factor;
+  __half2 rest;
+};
+__device__ __forceinline__ HalfScale half_scale(float scale) {
+  const bool small = scale < 0x1p-14f;
+  return {__float2half2_rn(small ? scale * 0x1p14f : scale), __float2half2_rn(small ? 0x1p-14f : 1.0f)};
 }
 
-// Four warps; four lanes bring a key, a pass covers 32 keys. The next tile's bytes are on their way while this one is
-// converted. Keys that no row of the block sees become zeros.
+// Sixteen E4M3 numbers times a scale, as f16. `plain`: the second factor is 1 for all of the warp.
+__device__ __forceinline__ void convert_16(const uint4& raw, const HalfScale& scale, bool plain, uint4& low,
+                                           uint4& high) {
+  const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+  __half2 out[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const auto pair = static_cast<__nv_fp8x2_storage_t>(words[i / 2] >> (16 * (i % 2)));
+    out[i] = __hmul2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3)), scale.factor);
+  }
+  if (!plain) {
+#pragma unroll
+    for (__half2& pair : out) pair = __hmul2(pair, scale.rest);
+  }
+  const auto word = [&](int i) { return *reinterpret_cast<const std::uint32_t*>(&out[i]); };
+  low = make_uint4(word(0), word(1), word(2), word(3));
+  high = make_uint4(word(4), word(5), word(6), word(7));
+}
+
+// A select after the load would wait for it.
+__device__ __forceinline__ float load_or_zero(const float* from, bool real) {
+  float value;
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.f32 %0, 0f00000000;\n@p ld.global.nc.f32 %0, [%1];\n}\n"
+      : "=&f"(value)
+      : "l"(from), "r"(static_cast<int>(real)));
+  return value;
+}
+
+// This thread's part of a tile's keys (three slabs of 64 dims) or values (two), to its own bytes of shared memory. Places
+// are in rows of the caches; -1 becomes zeros.
+template <int kSlabs, int kPasses>
+__device__ __forceinline__ void copy_raw(const std::uint8_t* data, const float* scales,
+                                         const int (&place)[kPasses], std::uint32_t raw,
+                                         float (&scale)[kPasses]) {
+#pragma unroll
+  for (int i = 0; i < kPasses; ++i) {
+    const int row = max(place[i], 0);
+    const std::uint8_t* from = data + static_cast<std::int64_t>(row) * (kSlabs * 64);
+    scale[i] = load_or_zero(scales + row, place[i] >= 0);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      hopper::copy_16(raw + (i * kSlabs + slab) * 2048, from + slab * 64, place[i] >= 0);
+    }
+  }
+}
+// And from there to a stage. What a pass reads is under way while the one before is converted (the compiler moves no read
+// over a write).
+template <int kSlabs, int kPasses>
+__device__ __forceinline__ void convert_raw(const std::uint8_t* raw, const float (&scale)[kPasses],
+                                            std::uint8_t* stage, int low_at, int high_at) {
+  uint4 bytes[2][kSlabs];
+  const auto read = [&](int i) {
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      bytes[i % 2][slab] = *reinterpret_cast<const uint4*>(raw + (i * kSlabs + slab) * 2048);
+    }
+  };
+  read(0);
+#pragma unroll
+  for (int i = 0; i < kPasses; ++i) {
+    if (i + 1 < kPasses) read(i + 1);
+    const HalfScale factors = half_scale(scale[i]);
+    const bool plain = __all_sync(~0u, scale[i] >= 0x1p-14f);
+#pragma unroll
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      std::uint8_t* to = stage + (i * 4 * kSlabs + slab) * kAtom;
+      uint4 low, high;
+      convert_16(bytes[i % 2][slab], factors, plain, low, high);
+      *reinterpret_cast<uint4*>(to + low_at) = low;
+      *reinterpret_cast<uint4*>(to + high_at) = high;
+    }
+  }
+}
+
+// Four warps; four lanes bring a key, a pass covers 32 keys. A thread converts what it has copied itself, so that no
+// thread waits for another; the next tile's bytes are on their way meanwhile. Keys that no row of the block sees become
+// zeros. The fence that tensor cores need between these stores and their reads is the consumers': here it would wait for
+// copies that are on their way.
 template <class C>
 __device__ __forceinline__ void produce_converted(const Params& params, std::uint8_t* shared,
                                                   Control<C>& control) {
@@ -391,86 +531,49 @@ __device__ __forceinline__ void produce_converted(const Params& params, std::uin
   std::uint8_t* k_to = shared + C::kKAt + key_of_pass / 8 * kQkRun + row * 128;
   std::uint8_t* v_to = shared + C::kVAt + key_of_pass / 8 * kVRun + row * 128;
   const int low_at = (2 * part ^ row) * 16, high_at = ((2 * part + 1) ^ row) * 16;
+  constexpr int kVRaw = kPasses * kKSlabs * 2048;
+  const std::uint8_t* own = shared + C::kRawAt + thread * 16;
+  const std::uint32_t raw = hopper::shared_address(own);
   Place<C::kStages> at;
   for_each_item<C, 128>(params, control, [&](const Block& block, int head, int n) {
     const KeySpan span = key_span<C>(params.rule, block);
-    const std::int32_t* pages = params.pages + static_cast<std::int64_t>(block.sequence) * params.page_stride;
+    KeyPlaces<kPasses> places(params, block, span, head, key_of_pass, 32);
     int place[kPasses];
-    uint4 k_raw[kPasses][kKSlabs], v_raw[kPasses][kVSlabs];
     float k_scale[kPasses], v_scale[kPasses];
-    const auto locate = [&](int tile) {
-#pragma unroll
-      for (int i = 0; i < kPasses; ++i) {
-        const int key = span.origin + tile * C::kTile + i * 32 + key_of_pass;
-        place[i] = -1;
-        if (key >= span.first && key < span.last) {
-          const int entry = key / params.page_size;
-          place[i] =
-              (pages[entry] * params.kv_heads + head) * params.page_size + key - entry * params.page_size;
-        }
+    if (thread == 0) {
+      if (params.rule.window > 0) {
+        prefetch_next_queries<C>(params, n);
+      } else {
+        prefetch_queries<C>(params, block.origin_row, head);
       }
-    };
-    const auto load_keys = [&] {
-#pragma unroll
-      for (int i = 0; i < kPasses; ++i) {
-        const auto* from =
-            reinterpret_cast<const uint4*>(params.k + static_cast<std::int64_t>(place[i]) * kQkDim);
-        k_scale[i] = place[i] >= 0 ? __ldg(params.k_scale + place[i]) : 0.0f;
-#pragma unroll
-        for (int slab = 0; slab < kKSlabs; ++slab) {
-          k_raw[i][slab] = place[i] >= 0 ? __ldg(from + slab * 4 + part) : make_uint4(0, 0, 0, 0);
-        }
-      }
-    };
-    const auto load_values = [&] {
-#pragma unroll
-      for (int i = 0; i < kPasses; ++i) {
-        const auto* from =
-            reinterpret_cast<const uint4*>(params.v + static_cast<std::int64_t>(place[i]) * kVDim);
-        v_scale[i] = place[i] >= 0 ? __ldg(params.v_scale + place[i]) : 0.0f;
-#pragma unroll
-        for (int slab = 0; slab < kVSlabs; ++slab) {
-          v_raw[i][slab] = place[i] >= 0 ? __ldg(from + slab * 4 + part) : make_uint4(0, 0, 0, 0);
-        }
-      }
-    };
-    locate(0);
-    load_keys();
-    load_values();
+    }
+    places.fetch(0);
+    places.locate(0, place);
+    places.fetch(C::kTile);
+    copy_raw<kKSlabs>(params.k + part * 16, params.k_scale, place, raw, k_scale);
+    hopper::copies_commit();
+    copy_raw<kVSlabs>(params.v + part * 16, params.v_scale, place, raw + kVRaw, v_scale);
+    hopper::copies_commit();
     for (int tile = 0; tile < span.tiles; ++tile) {
-      const bool more = tile + 1 < span.tiles;
-      if (more) locate(tile + 1);
       hopper::barrier_wait(&control.k_empty[at.stage], at.parity ^ 1);
-#pragma unroll
-      for (int i = 0; i < kPasses; ++i) {
-#pragma unroll
-        for (int slab = 0; slab < kKSlabs; ++slab) {
-          std::uint8_t* to = k_to + at.stage * C::kKBytes + i * 4 * kQkRun + slab * kAtom;
-          convert_16(k_raw[i][slab], k_scale[i], *reinterpret_cast<uint4*>(to + low_at),
-                     *reinterpret_cast<uint4*>(to + high_at));
-        }
-      }
-      // The fence that tensor cores need between these stores and their reads is the consumers': here it would wait for
-      // the loads that are on their way.
+      hopper::copies_wait<1>();
+      convert_raw<kKSlabs>(own, k_scale, k_to + at.stage * C::kKBytes, low_at, high_at);
       hopper::barrier_arrive(&control.k_full[at.stage]);
-      if (more) load_keys();
-      hopper::barrier_wait(&control.v_empty[at.stage], at.parity ^ 1);
-#pragma unroll
-      for (int i = 0; i < kPasses; ++i) {
-#pragma unroll
-        for (int slab = 0; slab < kVSlabs; ++slab) {
-          std::uint8_t* to = v_to + at.stage * C::kVBytes + i * 4 * kVRun + slab * kAtom;
-          convert_16(v_raw[i][slab], v_scale[i], *reinterpret_cast<uint4*>(to + low_at),
-                     *reinterpret_cast<uint4*>(to + high_at));
-        }
-      }
-      hopper::barrier_arrive(&control.v_full[at.stage]);
-      if (tile == min(C::kStages, span.tiles) - 1) bring_queries<C>(params, shared, control, block, head, n);
+      const bool more = tile + 1 < span.tiles;
       if (more) {
-        load_values();
-      } else if (thread == 0) {
-        prefetch_queries<C>(params, control.work[n & 1].next);
+        places.locate((tile + 1) * C::kTile, place);
+        places.fetch((tile + 2) * C::kTile);
+        copy_raw<kKSlabs>(params.k + part * 16, params.k_scale, place, raw, k_scale);
       }
+      hopper::copies_commit();
+
+      hopper::barrier_wait(&control.v_empty[at.stage], at.parity ^ 1);
+      hopper::copies_wait<1>();
+      convert_raw<kVSlabs>(own + kVRaw, v_scale, v_to + at.stage * C::kVBytes, low_at, high_at);
+      hopper::barrier_arrive(&control.v_full[at.stage]);
+      if (more) copy_raw<kVSlabs>(params.v + part * 16, params.v_scale, place, raw + kVRaw, v_scale);
+      hopper::copies_commit();
+      if (tile == min(C::kStages, span.tiles) - 1) bring_queries<C>(params, shared, control, block, head, n);
       at.next();
     }
   });
@@ -553,31 +656,62 @@ __device__ __forceinline__ void shrink_output(float (&o)[kVDim / 2], const float
   if (__any_sync(~0u, shrink[0] != 1.0f || shrink[1] != 1.0f)) multiply_output(o, shrink);
 }
 
-template <int kTile>
+template <int kTile, bool kHalf>
 __device__ __forceinline__ void pack_weights(const float (&s)[kTile / 2], std::uint32_t (&p)[kTile / 16][4]) {
 #pragma unroll
   for (int k = 0; k < kTile / 16; ++k) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) p[k][i] = pack_bf16(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
+    for (int i = 0; i < 4; ++i) {
+      const float low = s[8 * k + 2 * i], high = s[8 * k + 2 * i + 1];
+      p[k][i] = kHalf ? pack_half(low, high) : pack_bf16(low, high);
+    }
   }
 }
 
-template <int kTile>
+template <int kTile, bool kHalf>
 __device__ __forceinline__ void issue_qk(float (&s)[kTile / 2], std::uint64_t q, std::uint64_t k) {
 #pragma unroll
   for (int i = 0; i < kQkDim / 16; ++i) {
     const int offset = i / 4 * kAtom + i % 4 * 32;
-    hopper::wgmma_ss(s, hopper::advanced(q, offset), hopper::advanced(k, offset), i > 0);
+    if constexpr (kHalf) {
+      hopper::wgmma_ss_half(s, hopper::advanced(q, offset), hopper::advanced(k, offset), i > 0);
+    } else {
+      hopper::wgmma_ss(s, hopper::advanced(q, offset), hopper::advanced(k, offset), i > 0);
+    }
   }
   hopper::wgmma_commit();
 }
 
-template <int kTile>
+// Turns a warpgroup's queries into f16 where they are.
+__device__ __forceinline__ void halve_queries(std::uint8_t* queries) {
+  const auto clamped = [](float x) {
+    asm("{\n.reg .f32 y;\nmax.NaN.f32 y, %0, 0fC77FE000;\nmin.NaN.f32 %0, y, 0f477FE000;\n}\n" : "+f"(x));
+    return x;
+  };
+  auto* at = reinterpret_cast<uint4*>(queries) + threadIdx.x % 128;
+#pragma unroll 4
+  for (int i = 0; i < 64 * kQkDim * 2 / 2048; ++i) {
+    const uint4 raw = at[i * 128];
+    std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (std::uint32_t& word : words) {
+      word = pack_half(clamped(__uint_as_float(word << 16) * kQueryScale),
+                       clamped(__uint_as_float(word & 0xffff0000u) * kQueryScale));
+    }
+    at[i * 128] = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+template <int kTile, bool kHalf>
 __device__ __forceinline__ void issue_pv(float (&o)[kVDim / 2], const std::uint32_t (&p)[kTile / 16][4],
                                          std::uint64_t v) {
 #pragma unroll
   for (int i = 0; i < kTile / 16; ++i) {
-    hopper::wgmma_rs_mn(o, p[i], hopper::advanced(v, i * 2 * kVRun), true);
+    if constexpr (kHalf) {
+      hopper::wgmma_rs_mn_half(o, p[i], hopper::advanced(v, i * 2 * kVRun), true);
+    } else {
+      hopper::wgmma_rs_mn(o, p[i], hopper::advanced(v, i * 2 * kVRun), true);
+    }
   }
   hopper::wgmma_commit();
 }
@@ -659,6 +793,7 @@ __device__ __forceinline__ void consume(const Params& params, std::uint8_t* shar
   if (C::kTurns && warpgroup == C::kWarpgroups - 1) pass_turn();
 
   Place<C::kStages> at_k, at_v;
+  const float scale_log2 = params.scale_log2 * (C::kConverts ? 1.0f / kQueryScale : 1.0f);
   for (int n = 0;; ++n) {
     hopper::barrier_wait(&control.work_full[n & 1], (n >> 1) & 1);
     const Block block = control.work[n & 1].block;
@@ -693,16 +828,16 @@ __device__ __forceinline__ void consume(const Params& params, std::uint8_t* shar
       if (begin < all_first || begin + C::kTile > all_last) {
         mask_scores<C::kTile>(s, begin + column, first, last);
       }
-      softmax_step<C::kTile>(s, state, shrink, params.scale_log2);
+      softmax_step<C::kTile>(s, state, shrink, scale_log2);
     };
     const auto wait_keys = [&] {
       hopper::barrier_wait(&control.k_full[at_k.stage], at_k.parity);
       // What threads wrote, tensor cores read.
-      if constexpr (C::kLoad != Load::kBoxes) hopper::proxy_fence();
+      if constexpr (C::kThreadsWrite) hopper::proxy_fence();
     };
     const auto wait_values = [&] {
       hopper::barrier_wait(&control.v_full[at_v.stage], at_v.parity);
-      if constexpr (C::kLoad != Load::kBoxes) hopper::proxy_fence();
+      if constexpr (C::kThreadsWrite) hopper::proxy_fence();
     };
     // To be called before the product that reads the values.
     const auto clean_values = [&](int tile) {
@@ -718,26 +853,31 @@ __device__ __forceinline__ void consume(const Params& params, std::uint8_t* shar
     const auto v_now = [&] { return hopper::advanced(v0, at_v.stage * C::kVBytes); };
 
     hopper::barrier_wait(&control.q_full[warpgroup], n & 1);
+    if constexpr (C::kConverts) {
+      halve_queries(shared + warpgroup * C::kQBytes);
+      hopper::proxy_fence();
+      hopper::named_sync(8 + warpgroup, 128);
+    }
     if constexpr (C::kOverlap) {
       wait_keys();
       take_turn();
       hopper::wgmma_fence();
-      issue_qk<C::kTile>(s, q, k_now());
+      issue_qk<C::kTile, C::kConverts>(s, q, k_now());
       pass_turn();
       hopper::wgmma_wait<0>();
       arrive(&control.k_empty[at_k.stage]);
       at_k.next();
       scores(0);
-      pack_weights<C::kTile>(s, p);
+      pack_weights<C::kTile, C::kConverts>(s, p);
       for (int tile = 1; tile < span.tiles; ++tile) {
         wait_keys();
         clean_values(tile - 1);
         take_turn();
         hopper::wgmma_fence();
-        issue_qk<C::kTile>(s, q, k_now());
+        issue_qk<C::kTile, C::kConverts>(s, q, k_now());
         wait_values();
         hopper::wgmma_fence();
-        issue_pv<C::kTile>(o, p, v_now());
+        issue_pv<C::kTile, C::kConverts>(o, p, v_now());
         pass_turn();
         hopper::wgmma_wait<1>();
         arrive(&control.k_empty[at_k.stage]);
@@ -755,13 +895,13 @@ __device__ __forceinline__ void consume(const Params& params, std::uint8_t* shar
         }
         arrive(&control.v_empty[at_v.stage]);
         at_v.next();
-        pack_weights<C::kTile>(s, p);
+        pack_weights<C::kTile, C::kConverts>(s, p);
       }
       arrive(&control.q_empty[warpgroup]);
       clean_values(span.tiles - 1);
       wait_values();
       hopper::wgmma_fence();
-      issue_pv<C::kTile>(o, p, v_now());
+      issue_pv<C::kTile, C::kConverts>(o, p, v_now());
       hopper::wgmma_wait<0>();
       arrive(&control.v_empty[at_v.stage]);
       at_v.next();
@@ -770,7 +910,7 @@ __device__ __forceinline__ void consume(const Params& params, std::uint8_t* shar
         wait_keys();
         take_turn();
         hopper::wgmma_fence();
-        issue_qk<C::kTile>(s, q, k_now());
+        issue_qk<C::kTile, C::kConverts>(s, q, k_now());
         pass_turn();
         hopper::wgmma_wait<0>();
         arrive(&control.k_empty[at_k.stage]);
@@ -778,11 +918,11 @@ __device__ __forceinline__ void consume(const Params& params, std::uint8_t* shar
         if (tile == span.tiles - 1) arrive(&control.q_empty[warpgroup]);
         scores(tile);
         shrink_output(o, shrink);
-        pack_weights<C::kTile>(s, p);
+        pack_weights<C::kTile, C::kConverts>(s, p);
         clean_values(tile);
         wait_values();
         hopper::wgmma_fence();
-        issue_pv<C::kTile>(o, p, v_now());
+        issue_pv<C::kTile, C::kConverts>(o, p, v_now());
         hopper::wgmma_wait<0>();
         arrive(&control.v_empty[at_v.stage]);
         at_v.next();
@@ -801,7 +941,7 @@ __device__ __forceinline__ void consume(const Params& params, std::uint8_t* shar
       const bool real = position >= block.first && position < block.last;
       if (params.sinks != nullptr) {
         constexpr float kLog2E = 1.4426950408889634f;
-        sum += exp2_fast(fmaf(params.sinks[q_head], kLog2E, -state.maximum[i] * params.scale_log2));
+        sum += exp2_fast(fmaf(params.sinks[q_head], kLog2E, -state.maximum[i] * scale_log2));
       }
       inverse[i] = 1.0f / sum;
       to[i] = real ? params.out + static_cast<std::int64_t>(block.origin_row + index) * params.out_stride +
@@ -821,10 +961,12 @@ __global__ __launch_bounds__(C::kThreads, 1) void prefill_kernel(const __grid_co
   Control<C>& control = *reinterpret_cast<Control<C>*>(shared + C::kControlAt);
   if (threadIdx.x == 0) {
     constexpr int kWarps = 4 * C::kWarpgroups;  // of consumers; one arrival each
+    // Warps that read what work there is: the consumers', and those producers that do not hand it out.
+    constexpr int kReaders = kWarps + (C::kLoad == Load::kBoxes ? 1 : 0);
     constexpr int kFills = C::kLoad == Load::kBoxes ? 1 : 128;
     for (int i = 0; i < 2; ++i) {
       hopper::barrier_init(&control.work_full[i], 1);
-      hopper::barrier_init(&control.work_empty[i], kWarps + (C::kLoad == Load::kBoxes ? 1 : 0));
+      hopper::barrier_init(&control.work_empty[i], kReaders);
     }
     for (int i = 0; i < C::kWarpgroups; ++i) {
       hopper::barrier_init(&control.q_full[i], 1);
@@ -838,8 +980,10 @@ __global__ __launch_bounds__(C::kThreads, 1) void prefill_kernel(const __grid_co
     }
     hopper::barrier_init_fence();
     hopper::prefetch_map(&params.q_map);
-    hopper::prefetch_map(&params.k_map);
-    hopper::prefetch_map(&params.v_map);
+    if constexpr (!C::kThreadsWrite) {
+      hopper::prefetch_map(&params.k_map);
+      hopper::prefetch_map(&params.v_map);
+    }
   }
   __syncthreads();
   const int warpgroup_warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0),

@@ -94,6 +94,7 @@ void launch(const AttentionArgs& args, void* workspace, cudaStream_t stream) {
   params.sinks = args.sinks;
   params.page_stride = view.page_stride;
   params.page_size = kv.page_size;
+  params.page_inverse = ((std::uint64_t{1} << 32) + kv.page_size - 1) / kv.page_size;
   params.kv_heads = kv.kv_heads;
   params.group_shift = std::countr_zero(static_cast<unsigned>(group));
   params.out_stride = args.q_heads * kVDim;

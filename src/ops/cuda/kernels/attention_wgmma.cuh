@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ops/cuda/kernels/hopper.cuh"
+
 namespace mimo::cuda::hopper {
 
 // Before the first product after registers it reads or accumulates in were written.
@@ -130,6 +132,67 @@ __device__ __forceinline__ void wgmma_rs_mn(float (&d)[64], const std::uint32_t 
       "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}\n"
       : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16), MIMO_D8(24), MIMO_D8(32), MIMO_D8(40), MIMO_D8(48), MIMO_D8(56)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
+// A and B from shared memory, both K-major; f16.
+__device__ __forceinline__ void wgmma_ss_half(float (&d)[40], std::uint64_t a, std::uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %42, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39"
+      "}, %40, %41, p, 1, 1, 0, 0;\n}\n"
+      : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16), MIMO_D8(24), MIMO_D8(32)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
+// A and B from shared memory, both K-major; f16.
+__device__ __forceinline__ void wgmma_ss_half(float (&d)[48], std::uint64_t a, std::uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %50, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+      "}, %48, %49, p, 1, 1, 0, 0;\n}\n"
+      : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16), MIMO_D8(24), MIMO_D8(32), MIMO_D8(40)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
+// A and B from shared memory, both K-major; f16.
+__device__ __forceinline__ void wgmma_ss_half(float (&d)[64], std::uint64_t a, std::uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, %64, %65, p, 1, 1, 0, 0;\n}\n"
+      : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16), MIMO_D8(24), MIMO_D8(32), MIMO_D8(40), MIMO_D8(48), MIMO_D8(56)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
+// A from registers, B from shared memory, MN-major; f16.
+__device__ __forceinline__ void wgmma_rs_mn_half(float (&d)[64], const std::uint32_t (&a)[4], std::uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}\n"
+      : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16), MIMO_D8(24), MIMO_D8(32), MIMO_D8(40), MIMO_D8(48), MIMO_D8(56)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+
+__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most kPending of this thread's groups of copies are not done.
+template <int kPending>
+__device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 #undef MIMO_D8
