@@ -278,7 +278,8 @@ void EngineCore::draft() {
 bool EngineCore::chosen_on_backend(const Active& active) const {
   if (!choose_on_backend_ || active.prompt_logits || !active.answer) return false;
   const LiveAnswer::Choice choice = active.answer->choice();
-  return choice == LiveAnswer::Choice::kBest || (choice == LiveAnswer::Choice::kDraw && ops_.draws_tokens());
+  return choice == LiveAnswer::Choice::kBest ||
+         (choice == LiveAnswer::Choice::kDraw && ops_.draws_tokens(sampler_.allowed_vocab()));
 }
 
 // The rows of the plan, as the target takes them.

@@ -65,7 +65,7 @@ struct ForwardBatch {
   std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted, ascending
   TapRows taps = {};
   // Rows of which only a token is wanted, ascending, among ids below `best_vocab`: the best one, or, where `draws` is
-  // not empty and Ops::draws_tokens(), the one that draws[i] says.
+  // not empty and Ops::draws_tokens(best_vocab), the one that draws[i] says.
   std::span<const std::int32_t> best_rows = {};
   int best_vocab = 0;
   std::span<const TokenDraw> draws = {};

@@ -53,7 +53,7 @@ class HostOps : public Ops {
                    int count) override;
   void to_act(const float* x, std::size_t count, Act* out) override;
   std::unique_ptr<SequenceBatch> make_sequences(const RopeSpec& rope) override;
-  bool draws_tokens() const override { return true; }
+  bool draws_tokens(int /*count*/) const override { return true; }
   void draw_tokens(const float* logits, std::size_t row_width, int rows, int count, const TokenDraw* draws,
                    std::int32_t* ids) override;
 };

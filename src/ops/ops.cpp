@@ -36,9 +36,9 @@ bool Ops::best_linear(const Act* /*x*/, int /*rows*/, const Matrix& /*head*/, in
   return false;
 }
 
-void Ops::draw_tokens(const float* /*logits*/, std::size_t /*row_width*/, int /*rows*/, int /*count*/,
+void Ops::draw_tokens(const float* /*logits*/, std::size_t /*row_width*/, int /*rows*/, int count,
                       const TokenDraw* /*draws*/, std::int32_t* /*ids*/) {
-  MIMO_CHECK(draws_tokens(), "{} does not draw tokens", name());
+  MIMO_CHECK(draws_tokens(count), "{} does not draw one of {} tokens", name(), count);
 }
 
 void Ops::run(std::span<const std::int64_t> /*key*/, const std::function<void()>& body) { body(); }

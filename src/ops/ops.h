@@ -302,8 +302,8 @@ class Ops {
   virtual bool best_linear(const Act* x, int rows, const Matrix& head, int count, std::int32_t* ids,
                            float* probabilities);
 
-  // Whether draw_tokens() is there.
-  virtual bool draws_tokens() const { return false; }
+  // Whether draw_tokens() is there for so many tokens.
+  virtual bool draws_tokens(int /*count*/) const { return false; }
   // One of the first `count` tokens of every row of logits (rows `row_width` floats apart), drawn as draws[row] says
   // (backend memory); -1 for a row with a NaN or +inf, or without a finite logit. Rows may differ in kind.
   virtual void draw_tokens(const float* logits, std::size_t row_width, int rows, int count,

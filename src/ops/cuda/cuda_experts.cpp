@@ -71,6 +71,7 @@ void CudaExperts::route(const void* x, int rows, int hidden, const void* router,
     planned_ids_ = ids;
     planned_rows_ = rows;
   }
+  args.overlap = true;
   MIMO_CUDA(launch_route(args, device_.stream()));
 }
 

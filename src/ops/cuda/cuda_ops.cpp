@@ -40,6 +40,9 @@ class CudaRouter final : public Matrix {
   bool bf16_;
 };
 
+// Rows up to which a cluster of blocks for each finds its best token faster than a block.
+constexpr int kClusterRows = 32;
+
 const LinearWeight& weight_of(const Matrix& matrix) {
   return dynamic_cast<const CudaMatrix&>(matrix).weight();
 }
@@ -50,7 +53,7 @@ class CudaOps final : public Ops {
       : device_(std::move(device)),
         graphs_(*device_),
         act_(options.exact ? ActType::kF32 : ActType::kBF16),
-        fast_(!options.exact && device_->info().major == 9),
+        fast_(!options.exact && hopper()),
         attention_(*device_, options),
         linear_(*this, *device_, act_, fast_),
         experts_(*this, *device_, act_, fast_,
@@ -239,7 +242,11 @@ class CudaOps final : public Ops {
   void best_tokens(const float* logits, std::size_t row_width, int rows, int count, std::int32_t* ids,
                    float* probabilities) override {
     device_->use();
-    cuda::best_tokens(logits, row_width, rows, count, ids, probabilities, stream());
+    if (hopper() && rows <= kClusterRows && count <= kSampleMaxCount) {
+      best_tokens_in_clusters(logits, row_width, rows, count, ids, probabilities, false, stream());
+    } else {
+      cuda::best_tokens(logits, row_width, rows, count, ids, probabilities, stream());
+    }
   }
   bool best_linear(const Act* x, int rows, const Matrix& head, int count, std::int32_t* ids,
                    float* probabilities) override {
@@ -248,12 +255,14 @@ class CudaOps final : public Ops {
     linear_.best(x, rows, weight_of(head), count, ids, probabilities);
     return true;
   }
-  bool draws_tokens() const override { return true; }
+  bool draws_tokens(int count) const override { return hopper() && count <= kSampleMaxCount; }
   void draw_tokens(const float* logits, std::size_t row_width, int rows, int count, const TokenDraw* draws,
                    std::int32_t* ids) override;
 
  private:
   cudaStream_t stream() const { return device_->stream(); }
+  // Whether kernels that are built for Hopper alone run.
+  bool hopper() const { return device_->info().major == 9; }
 
   std::unique_ptr<Device> device_;
   Graphs graphs_;

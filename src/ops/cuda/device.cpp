@@ -128,7 +128,8 @@ void Device::send_waiting() {
 
 void Device::upload(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
-  if (bytes > kPieceBytes || bytes % sizeof(std::uint32_t) != 0) {
+  const bool words = (bytes | reinterpret_cast<std::uintptr_t>(to)) % sizeof(std::uint32_t) == 0;
+  if (bytes > kPieceBytes || !words) {
     upload_rows(to, from, bytes, bytes, 1);
     return;
   }
