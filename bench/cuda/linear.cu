@@ -1,10 +1,12 @@
 // Times linear layers on the shapes that the models have: one graph of calls over enough copies of the weights that
 // they come from memory, the median of its replays over the number of calls.
-//   linear [small|large|tune|quant|best] [shape filter] [rows,rows,...]
+//   linear                      the table: few rows, many rows, lm_head with arg-max
+//   linear small|large|tune|quant|best [shape filter] [rows,rows,...]
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ops/cuda/cuda_check.h"
@@ -74,6 +77,20 @@ struct Memory {
   void* data = nullptr;
 };
 
+// The clock of a multiprocessor now, in MHz: long products of random data make the device lower it.
+__global__ void measure_clock(float* mhz) {
+  std::uint64_t begin_ns = 0;
+  std::uint64_t end_ns = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin_ns));
+  const long long begin = clock64();
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(end_ns));
+  } while (end_ns - begin_ns < 20000);
+  *mhz = static_cast<float>(clock64() - begin) * 1e3F / static_cast<float>(end_ns - begin_ns);
+}
+
+float clock_after = 0;  // of the last time_us
+
 double time_us(int calls, const std::function<void(int, cudaStream_t)>& call) {
   cudaStream_t stream;
   MIMO_CUDA(cudaStreamCreate(&stream));
@@ -89,15 +106,23 @@ double time_us(int calls, const std::function<void(int, cudaStream_t)>& call) {
   MIMO_CUDA(cudaEventCreate(&begin));
   MIMO_CUDA(cudaEventCreate(&end));
   std::vector<float> times;
+  float* mhz = nullptr;
+  MIMO_CUDA(cudaMallocHost(&mhz, sizeof(float)));
+  MIMO_CUDA(cudaDeviceSynchronize());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // each measurement begins with a rested device
   for (int i = 0; i < 8; ++i) {
     MIMO_CUDA(cudaEventRecord(begin, stream));
     MIMO_CUDA(cudaGraphLaunch(exec, stream));
     MIMO_CUDA(cudaEventRecord(end, stream));
+    if (i == 7) measure_clock<<<1, 1, 0, stream>>>(mhz);
     MIMO_CUDA(cudaEventSynchronize(end));
     float ms = 0;
     MIMO_CUDA(cudaEventElapsedTime(&ms, begin, end));
     if (i > 0) times.push_back(ms);
   }
+  MIMO_CUDA(cudaStreamSynchronize(stream));
+  clock_after = *mhz;
+  MIMO_CUDA(cudaFreeHost(mhz));
   std::sort(times.begin(), times.end());
   MIMO_CUDA(cudaGraphExecDestroy(exec));
   MIMO_CUDA(cudaGraphDestroy(graph));
@@ -111,6 +136,7 @@ struct Shape {
   int n;
   int k;
   std::vector<std::pair<int, double>> peers;  // rows, best of the peers in us
+  bool head = false;                          // of a model: fp32 outputs, of which the largest may be wanted
 };
 
 const std::vector<Shape>& shapes() {
@@ -186,14 +212,19 @@ const std::vector<Shape>& shapes() {
         {2048, 166.5},
         {4096, 381.3},
         {8192, 790.1}}},
-      {"lm-head", kBF16, 152576, 4096, {{1, 304}, {8, 309}, {32, 314}, {128, 325}}},
+      {"lm-head", kBF16, 152576, 4096, {{1, 304}, {8, 309}, {32, 314}, {128, 325}}, true},
       {"pro-qkv", kFp8, 27136, 6144, {}},
       {"pro-o", kBF16, 6144, 16384, {}},
       {"tp2-qkv", kFp8, 7424, 4096, {}},
+      {"tp2-gate-up", kFp8, 16384, 4096, {}},
+      {"tp2-down", kFp8, 4096, 8192, {}},
+      {"tp2-o", kBF16, 4096, 4096, {}},
+      {"tp2-lm-head", kBF16, 76288, 4096, {}, true},
       {"tp8-qkv", kFp8, 1856, 4096, {}},
-      {"tp8-o", kBF16, 4096, 1024, {}},
       {"tp8-gate-up", kFp8, 4096, 4096, {}},
       {"tp8-down", kFp8, 4096, 2048, {}},
+      {"tp8-o", kBF16, 4096, 1024, {}},
+      {"tp8-lm-head", kBF16, 19072, 4096, {}, true},
   };
   return all;
 }
@@ -229,94 +260,132 @@ void report(const Shape& shape, const char* what, int rows, double us) {
   for (const auto& [r, t] : shape.peers) {
     if (r == rows) peer = t;
   }
-  std::printf("%-11s %-7s rows %5d: %8.1f us  floor %7.1f (%3.0f%%)  peer %7.1f  %5.0f TFLOP/s\n", shape.name,
-              what, rows, us, floor, floor / us * 100, peer, flops / us * 1e-6);
+  std::printf("%-11s %-7s rows %5d: %8.1f us  floor %7.1f (%3.0f%%)  peer %7.1f  %5.0f TFLOP/s  %4.0f MHz\n",
+              shape.name, what, rows, us, floor, floor / us * 100, peer, flops / us * 1e-6, clock_after);
   std::fflush(stdout);
 }
+
+void time_quantisation(const std::vector<int>& rows_list) {
+  for (const int cols : {4096, 6144}) {
+    for (const int rows : rows_list) {
+      Memory x(std::size_t{4} * rows * cols, 2);
+      Memory w(cols * 4, 2);
+      Memory out(std::size_t{2} * rows * cols, -1);
+      Memory codes(std::size_t{1} * rows * cols, -1);
+      Memory scales(cols / 128 * quant_scale_stride(rows) * 4, -1);
+      const QuantRows q = {static_cast<std::uint8_t*>(codes.data), static_cast<float*>(scales.data), cols,
+                           quant_scale_stride(rows)};
+      for (const bool overlap : {false, true}) {
+        const double us = time_us(40, [&](int, cudaStream_t stream) {
+          launch_rms_norm_quant(static_cast<float*>(x.data), cols, rows, cols, static_cast<float*>(w.data),
+                                1e-5F, out.data, cols, q, overlap, stream);
+        });
+        std::printf("rms_norm_quant %d x %d%s: %.2f us (bytes floor %.2f)\n", rows, cols,
+                    overlap ? " overlap" : "", us, 7.0 * rows * cols / kReadRoof * 1e6);
+      }
+    }
+  }
+}
+
+// What a shape's weights and most rows need in memory.
+struct Bench {
+  Bench(const Shape& of, int max_rows)
+      : shape(of),
+        fp8(of.format == LinearFormat::kFp8),
+        weights(of, copies_of(of)),
+        x(std::size_t{2} * max_rows * of.k, fp8 ? 0 : 1),
+        x_scales(std::size_t{4} * (of.k / 128) * quant_scale_stride(max_rows), 2),
+        y(std::size_t{4} * max_rows * of.n, -1),
+        workspace(linear_small_workspace(weights.all[0], true), -1) {}
+
+  static int copies_of(const Shape& shape) {
+    const double bytes = static_cast<double>(shape.n) * shape.k * linear_element_bytes(shape.format);
+    return std::clamp(static_cast<int>(250e6 / bytes) + 1, 2, 48);
+  }
+
+  void run(const std::string& what, int rows) const {
+    const QuantRows q = {static_cast<std::uint8_t*>(x.data), static_cast<float*>(x_scales.data), shape.k,
+                         quant_scale_stride(rows)};
+    const QuantRows* const quant = fp8 ? &q : nullptr;
+    LinearArgs args;
+    args.x = x.data;
+    args.x_stride = shape.k;
+    args.y = y.data;
+    args.y_stride = shape.n;
+    args.y_type = fp8 ? ActType::kBF16 : ActType::kF32;
+    args.add = !fp8 && !shape.head;
+    args.rows = rows;
+    const auto time = [&](const char* name,
+                          const std::function<void(const LinearWeight&, cudaStream_t)>& call) {
+      report(shape, name, rows,
+             time_us(static_cast<int>(weights.all.size()), [&](int i, cudaStream_t stream) {
+               call(weights.all[static_cast<std::size_t>(i)], stream);
+             }));
+    };
+    if (what == "small" || what == "alone") {
+      time(what.c_str(), [&](const LinearWeight& weight, cudaStream_t stream) {
+        launch_linear_small(args, quant, weight, workspace.data, what == "small", stream);
+      });
+    } else if (what == "large") {
+      time("large", [&](const LinearWeight& weight, cudaStream_t stream) {
+        launch_linear_large(args, quant, weight, true, stream);
+      });
+    } else if (what == "tune") {
+      for (const int waves : {1, 2}) {
+        for (const int cluster : {1, 2}) {
+          const std::string name = "w" + std::to_string(waves) + " c" + std::to_string(cluster);
+          time(name.c_str(), [&](const LinearWeight& weight, cudaStream_t stream) {
+            launch_linear_large(args, quant, weight, {waves, cluster}, true, stream);
+          });
+        }
+      }
+    } else if (what == "best" && shape.head) {
+      BestArgs best;
+      best.count = shape.n - shape.n / 170;
+      best.ids = static_cast<std::int32_t*>(y.data);
+      best.probabilities = static_cast<float*>(y.data) + 1024;
+      time("best", [&](const LinearWeight& weight, cudaStream_t stream) {
+        launch_linear_best(args, weight, best, workspace.data, true, stream);
+      });
+    }
+  }
+
+  const Shape& shape;
+  bool fp8;
+  Weights weights;
+  Memory x;
+  Memory x_scales;
+  Memory y;
+  Memory workspace;
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string what = argc > 1 ? argv[1] : "small";
+  if (argc == 1) {
+    for (const Shape& shape : shapes()) {
+      const Bench bench(shape, shape.head ? 128 : 8192);
+      for (const int rows : {1, 32, 128}) bench.run(shape.head ? "best" : "small", rows);
+      if (shape.head) continue;
+      for (const int rows : {512, 2048, 8192}) bench.run("large", rows);
+    }
+    return 0;
+  }
+  const std::string what = argv[1];
   const std::string filter = argc > 2 ? argv[2] : "";
   std::vector<int> rows_list;
   for (const char* p = argc > 3 ? argv[3] : "1,8,32,64,128"; *p != 0;) {
     rows_list.push_back(static_cast<int>(std::strtol(p, const_cast<char**>(&p), 10)));
     if (*p == ',') ++p;
   }
-  const int max_rows = *std::max_element(rows_list.begin(), rows_list.end());
   if (what == "quant") {
-    for (const int cols : {4096, 6144}) {
-      for (const int rows : rows_list) {
-        Memory x(std::size_t{4} * rows * cols, 2);
-        Memory w(cols * 4, 2);
-        Memory out(std::size_t{2} * rows * cols, -1);
-        Memory codes(std::size_t{1} * rows * cols, -1);
-        Memory scales(cols / 128 * quant_scale_stride(rows) * 4, -1);
-        const QuantRows q = {static_cast<std::uint8_t*>(codes.data), static_cast<float*>(scales.data), cols,
-                             quant_scale_stride(rows)};
-        const double us = time_us(40, [&](int, cudaStream_t stream) {
-          launch_rms_norm_quant(static_cast<float*>(x.data), cols, rows, cols, static_cast<float*>(w.data),
-                                1e-5F, out.data, cols, q, true, stream);
-        });
-        std::printf("rms_norm_quant %d x %d: %.2f us (bytes floor %.2f)\n", rows, cols, us,
-                    7.0 * rows * cols / kReadRoof * 1e6);
-      }
-    }
+    time_quantisation(rows_list);
     return 0;
   }
   for (const Shape& shape : shapes()) {
     if (!filter.empty() && std::string(shape.name).find(filter) == std::string::npos) continue;
-    const double bytes = static_cast<double>(shape.n) * shape.k * linear_element_bytes(shape.format);
-    const int copies =
-        std::clamp(static_cast<int>(250e6 / bytes) + 1, what == "large" || what == "tune" ? 3 : 2, 48);
-    const Weights weights(shape, copies);
-    const bool fp8 = shape.format == LinearFormat::kFp8;
-    Memory x(std::size_t{2} * max_rows * shape.k, fp8 ? 0 : 1);
-    Memory x_scales(std::size_t{4} * (shape.k / 128) * quant_scale_stride(max_rows), 2);
-    Memory y(std::size_t{4} * max_rows * shape.n, -1);
-    Memory workspace(linear_small_workspace(weights.all[0], true), -1);
-    for (const int rows : rows_list) {
-      QuantRows q = {static_cast<std::uint8_t*>(x.data), static_cast<float*>(x_scales.data), shape.k,
-                     quant_scale_stride(rows)};
-      LinearArgs args;
-      args.x = x.data;
-      args.x_stride = shape.k;
-      args.y = y.data;
-      args.y_stride = shape.n;
-      args.y_type = fp8 ? ActType::kBF16 : ActType::kF32;
-      args.add = !fp8 && shape.n < 100000;
-      args.rows = rows;
-      if (what == "small") {
-        for (const bool overlap : {false, true}) {
-          report(shape, overlap ? "overlap" : "small", rows, time_us(copies, [&](int i, cudaStream_t stream) {
-                   launch_linear_small(args, fp8 ? &q : nullptr, weights.all[i], workspace.data, overlap,
-                                       stream);
-                 }));
-        }
-      } else if (what == "tune") {
-        for (const int waves : {1, 2}) {
-          for (const int cluster : {1, 2}) {
-            const std::string name = "w" + std::to_string(waves) + " c" + std::to_string(cluster);
-            report(shape, name.c_str(), rows, time_us(copies, [&](int i, cudaStream_t stream) {
-                     launch_linear_large(args, fp8 ? &q : nullptr, weights.all[i], {waves, cluster}, stream);
-                   }));
-          }
-        }
-      } else if (what == "large") {
-        report(shape, "large", rows, time_us(copies, [&](int i, cudaStream_t stream) {
-                 launch_linear_large(args, fp8 ? &q : nullptr, weights.all[i], stream);
-               }));
-      } else if (what == "best" && !fp8) {
-        BestArgs best;
-        best.count = shape.n - 901 > 0 ? shape.n - 901 : shape.n;
-        best.ids = static_cast<std::int32_t*>(y.data);
-        best.probabilities = static_cast<float*>(y.data) + 1024;
-        report(shape, "best", rows, time_us(copies, [&](int i, cudaStream_t stream) {
-                 launch_linear_best(args, weights.all[i], best, workspace.data, false, stream);
-               }));
-      }
-    }
+    const Bench bench(shape, *std::max_element(rows_list.begin(), rows_list.end()));
+    for (const int rows : rows_list) bench.run(what, rows);
   }
   return 0;
 }

@@ -57,7 +57,7 @@ TEST(LinearLarge, MatchesDouble) {
               args.y_type = ActType::kBF16;
             }
             launch_linear_large(args, fp8 ? &input.quant : nullptr, packed.weight(),
-                                {tuning % 2 + 1, tuning / 2 + 1}, nullptr);
+                                {tuning % 2 + 1, tuning / 2 + 1}, pad == 5, nullptr);
             MIMO_CUDA(cudaDeviceSynchronize());
             const std::vector<float> got32 = y32.download();
             const std::vector<std::uint16_t> got16 = y16.download();
@@ -119,7 +119,7 @@ TEST(LinearLarge, RowsAreIndependent) {
     Input all(fp8, kRows, m.cols, x);
     DeviceArray<float> y(static_cast<std::size_t>(kRows) * m.rows);
     launch_linear_large(args_of(all, y.get(), m.rows, kRows), fp8 ? &all.quant : nullptr, packed.weight(),
-                        nullptr);
+                        true, nullptr);
     const std::vector<float> want = y.download();
     for (const int first : {0, 1, 63, 300, 699}) {
       for (const int rows : {1, 100, 400}) {
@@ -128,7 +128,7 @@ TEST(LinearLarge, RowsAreIndependent) {
                    std::vector<float>(x.begin() + first * m.cols, x.begin() + (first + rows) * m.cols));
         DeviceArray<float> part(static_cast<std::size_t>(rows) * m.rows);
         launch_linear_large(args_of(some, part.get(), m.rows, rows), fp8 ? &some.quant : nullptr,
-                            packed.weight(), nullptr);
+                            packed.weight(), true, nullptr);
         const std::vector<float> got = part.download();
         EXPECT_EQ(
             std::memcmp(got.data(), want.data() + static_cast<std::size_t>(first) * m.rows, got.size() * 4),

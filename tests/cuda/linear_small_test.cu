@@ -220,7 +220,7 @@ TEST(LinearSmall, WholeTilesHaveTheBitsOfManyRows) {
       const QuantRows* quant = fp8 ? &input.quant : nullptr;
       launch_linear_small(args_of(input, small.get(), m.rows, rows), quant, packed.weight(),
                           workspace.bytes.get(), false, nullptr);
-      launch_linear_large(args_of(input, large.get(), m.rows, rows), quant, packed.weight(), nullptr);
+      launch_linear_large(args_of(input, large.get(), m.rows, rows), quant, packed.weight(), false, nullptr);
       MIMO_CUDA(cudaDeviceSynchronize());
       EXPECT_TRUE(small.download() == large.download()) << fp8 << " " << rows;
     }

@@ -10,6 +10,7 @@
 namespace mimo::cuda {
 namespace {
 
+constexpr int kMostSmallRows = 32;
 constexpr int kMostQuantCols = 16384;  // of launch_rms_norm_quant and launch_silu_mul_quant
 
 }  // namespace
@@ -22,7 +23,11 @@ std::vector<std::string> CudaLinear::describe() const {
 }
 
 bool CudaLinear::takes_small(const LinearWeight& weight, int rows) const {
-  return fast_ && rows < kLargeLinearRows && weight.format != LinearFormat::kF32 && weight.cols % 8 == 0;
+  if (!fast_ || rows >= kLargeLinearRows || weight.format == LinearFormat::kF32 || weight.cols % 8 != 0)
+    return false;
+  // Where both kernels give the same bits, the one for many rows takes over as soon as it is faster.
+  return rows <= kMostSmallRows || weight.format != LinearFormat::kFp8 || weight.scale_rows != 64 ||
+         !linear_small_whole(weight);
 }
 
 bool CudaLinear::takes_large(const LinearWeight& weight) const {
@@ -55,7 +60,7 @@ void CudaLinear::run(const void* x, int rows, const LinearWeight& weight, void* 
   if (small) {
     launch_linear_small(args, quant, weight, workspace(weight, false), true, device_.stream());
   } else {
-    launch_linear_large(args, quant, weight, device_.stream());
+    launch_linear_large(args, quant, weight, true, device_.stream());
   }
   written(y);
 }

@@ -7,10 +7,10 @@
 namespace mimo::cuda {
 
 // BF16 weights: x is bf16, 16-byte aligned rows. FP8 weights: x is ignored and `quant` read; scale_rows must be 64.
-// Any number of rows. The sum of every 128 columns of FP8 products is formed in the tensor core's accumulator, scaled
+// Any number of rows. `overlap`: as of launch_linear_small. The sum of every 128 columns of FP8 products is formed in the tensor core's accumulator, scaled
 // and added in fp32, in the order of the columns; BF16 products are all added up in the accumulator.
 void launch_linear_large(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight,
-                         cudaStream_t stream);
+                         bool overlap, cudaStream_t stream);
 
 // Tile heights and cluster sizes can be forced, for measurements: waves 1 or 2 (128 or 256 rows), 0: chosen.
 struct LinearLargeTuning {
@@ -18,6 +18,6 @@ struct LinearLargeTuning {
   int cluster = 0;
 };
 void launch_linear_large(const LinearArgs& args, const QuantRows* quant, const LinearWeight& weight,
-                         const LinearLargeTuning& tuning, cudaStream_t stream);
+                         const LinearLargeTuning& tuning, bool overlap, cudaStream_t stream);
 
 }  // namespace mimo::cuda

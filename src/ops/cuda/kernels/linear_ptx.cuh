@@ -104,6 +104,36 @@ __device__ __forceinline__ void copy_tile_to(std::uint16_t mask, void* to, const
       : "memory");
 }
 
+// Tiles from shared to global memory, in groups as a thread commits them. What other threads wrote to the tile must have
+// been followed by their writes_done() and a barrier.
+__device__ __forceinline__ void writes_done() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void store_tile(const CUtensorMap* map, int column, int row, const void* from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+               "r"(column), "r"(row), "r"(shared_address(from))
+               : "memory");
+}
+__device__ __forceinline__ void add_tile(const CUtensorMap* map, int column, int row, const void* from) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+      "r"(column), "r"(row), "r"(shared_address(from))
+      : "memory");
+}
+__device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until all but so many of the last groups have been read from shared memory.
+template <int kInFlight>
+__device__ __forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kInFlight) : "memory");
+}
+
+// Four 8 x 8 matrices of 2-byte elements, each thread two neighbours of row lane / 4 of each; lane l names the place of
+// row l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_matrices(void* row, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                                               std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
 __device__ __forceinline__ std::uint32_t cluster_rank() {
   std::uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

@@ -89,6 +89,24 @@ __device__ Best better(const Best& a, const Best& b) {
   return {high, first ? a.id : b.id, low_sum == low_sum ? fmaf(low_sum, factor, high_sum) : low_sum};
 }
 
+__device__ Best other_lane(const Best& b, int step) {
+  return {__shfl_xor_sync(0xffffffffU, b.value, step), __shfl_xor_sync(0xffffffffU, b.id, step),
+          __shfl_xor_sync(0xffffffffU, b.sum, step)};
+}
+
+// Of the first 2 kLeft of `b`, each of two lanes completes half with what the other has; returns which.
+template <int kLeft, int kCount>
+__device__ __forceinline__ int share_out_best(Best (&b)[kCount], int lane, int step) {
+  const bool upper = (lane & step) != 0;
+#pragma unroll
+  for (int i = 0; i < kLeft; ++i) {
+    const Best keep = upper ? b[i + kLeft] : b[i];
+    const Best give = upper ? b[i] : b[i + kLeft];
+    b[i] = better(keep, other_lane(give, step));
+  }
+  return upper ? kLeft : 0;
+}
+
 __device__ Best one_output(float value, int id, int count) {
   if (id >= count) return {-INFINITY, 0x7fffffff, 0.0F};
   if (!isfinite(value)) return {-INFINITY, id, __int_as_float(0x7fffffff)};
@@ -481,21 +499,27 @@ __global__ void __launch_bounds__(Plan<kFp8, kRows, kMode, kBlocks>::kThreads, 1
 
     if constexpr (kBest) {
       ptx::named_barrier(1, kConsumers);  // the readers of the tile before are done
+      // Of kEach activation rows at a time, which the eight lanes of a column share out as they go.
+      constexpr int kEach = kRows < 32 ? 2 : 8;
 #pragma unroll
-      for (int j = 0; j < kRows / 8; ++j) {
+      for (int c = 0; c < kRows / 4; c += kEach) {
+        Best b[kEach];
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          Best b = better(one_output(sum[j * 4 + e], n0, params.count),
-                          one_output(sum[j * 4 + 2 + e], n0 + 8, params.count));
-#pragma unroll
-          for (int step = 4; step < 32; step *= 2) {
-            const Best other = {__shfl_xor_sync(0xffffffffU, b.value, step),
-                                __shfl_xor_sync(0xffffffffU, b.id, step),
-                                __shfl_xor_sync(0xffffffffU, b.sum, step)};
-            b = better(b, other);
-          }
-          if (lane < 4) warp_best[warp][j * 8 + lane * 2 + e] = b;
+        for (int i = 0; i < kEach; ++i) {
+          const float* const v = sum + (c + i) / 2 * 4 + i % 2;
+          b[i] = better(one_output(v[0], n0, params.count), one_output(v[2], n0 + 8, params.count));
         }
+        int mine = 0;  // of the kEach
+        if constexpr (kEach == 8) {
+          mine =
+              share_out_best<4>(b, lane, 16) + share_out_best<2>(b, lane, 8) + share_out_best<1>(b, lane, 4);
+        } else {
+          mine = share_out_best<1>(b, lane, 16);
+          b[0] = better(b[0], other_lane(b[0], 8));
+          b[0] = better(b[0], other_lane(b[0], 4));
+        }
+        const int i = c + mine;
+        if (kEach == 8 || lane % 16 < 4) warp_best[warp][i / 2 * 8 + lane % 4 * 2 + i % 2] = b[0];
       }
       ptx::named_barrier(1, kConsumers);
       if (thread < params.rows) {
@@ -530,9 +554,7 @@ __global__ void __launch_bounds__(kPickThreads)
   }
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
-    const Best other = {__shfl_xor_sync(0xffffffffU, b.value, step), __shfl_xor_sync(0xffffffffU, b.id, step),
-                        __shfl_xor_sync(0xffffffffU, b.sum, step)};
-    b = better(b, other);
+    b = better(b, other_lane(b, step));
   }
   if (thread % 32 == 0) warps[thread / 32] = b;
   __syncthreads();

@@ -33,8 +33,9 @@ CUtensorMap tensor_map_rows(const void* base, int element_bytes, std::int64_t ro
   const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / element_bytes),
                              static_cast<cuuint32_t>(tile_rows)};
   const cuuint32_t steps[2] = {1, 1};
-  const CUtensorMapDataType type =
-      element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const CUtensorMapDataType type = element_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                   : element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                        : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   const CUresult result = encode_tiled()(
       &map, type, 2, const_cast<void*>(base), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
