@@ -81,10 +81,14 @@ template <int Per>
 __device__ void choose(const Params& p, int row, Chosen& chosen) {
   const RouteArgs& a = p.args;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  float score[Per];
+  float score[Per], bias[Per];
   std::uint32_t key[Per];
 #pragma unroll
-  for (int i = 0; i < Per; ++i) score[i] = 0;
+  for (int i = 0; i < Per; ++i) {
+    const int e = lane * Per + i;
+    score[i] = 0;
+    bias[i] = a.bias == nullptr || e >= a.experts ? 0.0f : a.bias[e];  // on its way while the logits are
+  }
 #pragma unroll 8
   for (int s = 0; s < p.splits; ++s) {
     const float4* from =
@@ -103,7 +107,7 @@ __device__ void choose(const Params& p, int row, Chosen& chosen) {
     key[i] = 0;
     if (e < a.experts) {
       score[i] = 1.0f / (1.0f + expf(-score[i]));
-      float biased = score[i] + (a.bias == nullptr ? 0.0f : a.bias[e]);
+      float biased = score[i] + bias[i];
       if (!isfinite(biased)) biased = -INFINITY;
       key[i] = order_key(biased);
     }
@@ -166,11 +170,11 @@ __device__ void choose_row(const Params& p, int row, Chosen& chosen) {
 }
 
 // The plan of one row: its pairs are in order of experts already. One warp.
-__device__ void plan_row(const RouteArgs& a) {
+__device__ void plan_row(const RouteArgs& a, const int* chosen) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const bool padding = a.row_sequence != nullptr && a.row_sequence[0] < 0;
   if (lane < a.top_k && !padding) {
-    a.plan.groups[lane] = {a.ids[lane], lane, 1, 0};  // written by this lane
+    a.plan.groups[lane] = {chosen[lane], lane, 1, 0};
     a.plan.done[lane] = 0;
     a.plan.slot_pair[lane] = lane;
   }
@@ -278,7 +282,7 @@ __global__ void __launch_bounds__(kThreads) route_kernel(const __grid_constant__
   if (warp < a.rows) choose_row(p, warp, scratch.chosen);
   if (a.plan.groups == nullptr) return;
   if (a.rows == 1) {
-    if (warp == 0) plan_row(a);
+    if (warp == 0) plan_row(a, scratch.chosen.id[0]);
     return;
   }
   __syncthreads();
