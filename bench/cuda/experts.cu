@@ -192,7 +192,7 @@ int main(int argc, char** argv) {
       if (list.empty() && prefill_experts_pays(rows, top_k, experts)) {
         list = {{{0, -1, 0}, true}, {{-1, -1, 0}, true}};
       } else if (list.empty()) {
-        list = {{experts_tuning(bank), true}};
+        list = {{experts_tuning(bank, rows), true}};
       }
       for (const Try& t : list) {
         const bool fp8 = t.tuning.tiles < 0, prefill = fp8 || t.tuning.tiles == 0;

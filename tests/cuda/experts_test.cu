@@ -126,7 +126,7 @@ void run(const Case& c, unsigned seed, int down_scale_shift = 0, bool prefill = 
   EXPECT_EQ(bad, 0);
   EXPECT_LT(std::sqrt(error / norm), prefill ? 3.5e-3 : 2.5e-3);
 
-  for (int cut = 1; prefill && cut < prefill_experts_cuts(kBF16); ++cut) {
+  for (int cut = 1; prefill && cut < kPrefillCuts; ++cut) {
     const std::vector<float> other = run_prefill(packed.view, kBF16, cut, x, c.rows, c.top_k, routing, y0);
     EXPECT_EQ(std::memcmp(got.data(), other.data(), got.size() * 4), 0) << cut;
   }
@@ -176,6 +176,8 @@ TEST(Experts, ScalesFarFromOne) {
   run({4, 256, 128, 5, 2, Spread::kRandom}, 7, 60);
   run({4, 256, 128, 5, 2, Spread::kRandom}, 8, -48);
 }
+
+TEST(PrefillExperts, OneShape) { run({4, 256, 256, 40, 2, Spread::kRandom}, 199, 0, true); }
 
 TEST(PrefillExperts, Shapes) {
   unsigned seed = 200;
@@ -295,7 +297,7 @@ void run_fp8_case(const Case& c, unsigned seed, Bend how = Bend::kNone, int down
   host_fp8(bank, x, c.rows, c.top_k, valid, model);
   std::vector<float> first;
   constexpr auto kFp8 = ExpertActivations::kFp8;
-  for (int cut = 0; cut < prefill_experts_cuts(kFp8); ++cut) {
+  for (int cut = 0; cut < kPrefillCuts; ++cut) {
     const std::vector<float> got = run_prefill(packed.view, kFp8, cut, x, c.rows, c.top_k, routing, y0);
     if (cut == 0) {
       first = got;
@@ -334,6 +336,8 @@ TEST(Fp8Experts, Shapes) {
   run_fp8_case({16, 512, 640, 40, 8, Spread::kHalf}, seed++);
   run_fp8_case({4, 4096, 2048, 3, 1, Spread::kRandom}, seed++);
 }
+
+TEST(Fp8Experts, OneShape) { run_fp8_case({4, 256, 256, 40, 2, Spread::kRandom}, 299); }
 
 TEST(Fp8Experts, Scales) {
   run_fp8_case({4, 256, 128, 5, 2, Spread::kRandom}, 7, Bend::kNone, 60);

@@ -179,6 +179,7 @@ TEST(Route, MatchesDouble) {
         run({rows, 128, 8, 3, x, w}, seed++);
         run({rows, 1032, 33, 8, x, w, false, 2.5f}, seed++);
       }
+      run({520, 136, 72, 4, x, w}, seed++);
       run({5, 4096, 256, 8, x, w}, seed++);
       run({70, 512, 384, 8, x, w, true, 1.5f}, seed++);
       run({6, 64, 512, 16, x, w}, seed++);

@@ -141,7 +141,7 @@ void CudaExperts::run_packed(const void* x, int rows, const CudaMlpBank& bank, i
   args.workspace = workspace_.reserve(ops_, experts_workspace(rows, top_k, bank.hidden(), bank.inter()));
   args.sm_count = device_.info().multiprocessors;
   args.overlap = true;
-  args.tuning = experts_tuning(args.bank);
+  args.tuning = experts_tuning(args.bank, rows);
   MIMO_CUDA(launch_experts(args, device_.stream()));
 }
 

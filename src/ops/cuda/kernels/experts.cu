@@ -466,10 +466,10 @@ std::size_t experts_workspace(int rows, int top_k, int hidden, int inter) {
                                            static_cast<std::size_t>(hidden) * 4;
 }
 
-ExpertsTuning experts_tuning(const PackedExperts& bank) {
+ExpertsTuning experts_tuning(const PackedExperts& bank, int rows) {
   ExpertsTuning tuning;
-  // Items of half the size where an expert has too few for all blocks to get some.
-  if (bank.inter < 512) tuning.tiles = 1;
+  // Items of half the size where a few experts have too few for all blocks to get some.
+  if (bank.inter < 512 && rows <= 4) tuning.tiles = 1;
   return tuning;
 }
 

@@ -34,7 +34,7 @@ struct ExpertsTuning {
   int warps = 16;  // that multiply
   int stages = 0;  // of the ring of weights in shared memory; 0: as many as fit
 };
-ExpertsTuning experts_tuning(const PackedExperts& bank);
+ExpertsTuning experts_tuning(const PackedExperts& bank, int rows);
 
 // y[row] += sum_k weights[row, k] * down[ids[row, k]](silu(gate(x[row])) * up(x[row])), k ascending. The product
 // silu(gate) * up is rounded to bf16 and nothing else is. Each K sum is taken in the same order whatever the rows of the

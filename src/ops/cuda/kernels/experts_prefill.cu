@@ -23,11 +23,14 @@ constexpr int kSharedLimit = 227 * 1024;
 constexpr int kMaxStages = 8;
 constexpr int kOutTokens = 32;  // that leave a warpgroup at a time
 
-// How a kernel is cut: warpgroups that multiply, their row tiles of 64, the most tokens of a group, and two smaller numbers
-// of tokens that have their own code. Bits do not depend on it.
-template <bool Fp8, int Groups, int Subs, int Tokens, int Few, int Some>
+// How a kernel is cut: warpgroups that multiply, their row tiles of 64, the most tokens of a group, two smaller numbers of
+// tokens that have their own code, and column tiles of a stage (two where there is room: bulk copies of twice the size are
+// about as many a second). Bits do not depend on it.
+template <bool Fp8, int Groups, int Subs, int Tokens, int Few, int Some, int Depth = 1>
 struct Cut {
+  using Shallow = Cut<Fp8, Groups, Subs, Tokens, Few, Some>;
   static constexpr bool kFp8 = Fp8;
+  static constexpr int kDepth = Depth;  // column tiles of a stage
   static constexpr int kGroups = Groups, kSubs = Subs, kTokens = Tokens, kFew = Few, kSome = Some;
   static constexpr int kConsumerWarps = Groups * 4;
   static constexpr int kItem = kSubs * kConsumerWarps;  // row tiles of an item
@@ -35,8 +38,10 @@ struct Cut {
   // A stage: tokens, in rows of 128 bytes (bf16: of the first 64 columns, then of the others), weights, token scales and
   // token rows.
   static constexpr int kHalfBytes = Tokens * 128;
-  static constexpr int kTokenBytes = Fp8 ? kHalfBytes : 2 * kHalfBytes;
-  static constexpr int kScalesAt = kTokenBytes + kItem * kMoeTileBytes, kRowsAt = kScalesAt + Tokens * 4;
+  static constexpr int kDepthBytes = Fp8 ? kHalfBytes : 2 * kHalfBytes;  // tokens of a column tile
+  static constexpr int kTokenBytes = Depth * kDepthBytes;
+  static constexpr int kTileBytes = Depth * kMoeTileBytes;
+  static constexpr int kScalesAt = kTokenBytes + kItem * kTileBytes, kRowsAt = kScalesAt + Tokens * 4;
   static constexpr int kStageBytes = (kRowsAt + Tokens * 4 + 1023) / 1024 * 1024;
   // Results of a warpgroup on their way out.
   static constexpr int kOutPitch = 4 * Subs * 32 + 16;
@@ -137,10 +142,10 @@ __device__ void produce(const Params& p, Shared& s, std::uint32_t ring, std::uin
     const std::uint8_t* tile = p.weights + group.expert * p.expert_bytes +
                                static_cast<std::int64_t>(tile0 + t) * p.k_tiles * kMoeTileBytes;
     const std::uint8_t* tokens = p.tokens + piece * 16;
-    for (int k = 0; k < p.k_tiles; ++k, tokens += C::kFp8 ? kMoeTileCols : 2 * kMoeTileCols) {
+    for (int k = 0; k < p.k_tiles; k += C::kDepth) {
       ptx::mbarrier_wait(&s.empty[at.stage], at.parity ^ 1);
       const std::uint32_t to = ring + static_cast<std::uint32_t>(at.stage * C::kStageBytes);
-      if (k == p.k_tiles - 1) {
+      if (k + C::kDepth == p.k_tiles) {
         std::uint8_t* stage = ring_bytes + at.stage * C::kStageBytes;
 #pragma unroll
         for (int i = 0; i < kPer; ++i) {
@@ -155,22 +160,24 @@ __device__ void produce(const Params& p, Shared& s, std::uint32_t ring, std::uin
       }
       if (t < 32) {
         if (t == 0)
-          ptx::mbarrier_arrive_expect(&s.full[at.stage], static_cast<std::uint32_t>(valid * kMoeTileBytes));
+          ptx::mbarrier_arrive_expect(&s.full[at.stage], static_cast<std::uint32_t>(valid * C::kTileBytes));
         __syncwarp();
         if (t < valid) {
-          ptx::bulk_copy(to + static_cast<std::uint32_t>(C::kTokenBytes + t * kMoeTileBytes),
-                         tile + k * kMoeTileBytes, kMoeTileBytes, &s.full[at.stage], policy);
+          ptx::bulk_copy(to + static_cast<std::uint32_t>(C::kTokenBytes + t * C::kTileBytes),
+                         tile + k * kMoeTileBytes, C::kTileBytes, &s.full[at.stage], policy);
         }
       }
       const std::uint32_t at_row = to + static_cast<std::uint32_t>(row0 * 128 + (piece ^ (row0 & 7)) * 16);
 #pragma unroll
       for (int i = 0; i < C::kTokens / 16; ++i) {
         if (row0 + 16 * i >= group.count) break;
-        copy16(at_row + static_cast<std::uint32_t>(i * 2048), tokens + offsets[i]);
-        if constexpr (!C::kFp8) {
-          copy16(at_row + static_cast<std::uint32_t>(i * 2048 + C::kHalfBytes), tokens + offsets[i] + 128);
+#pragma unroll
+        for (int part = 0; part < C::kTokenBytes / C::kHalfBytes; ++part) {
+          copy16(at_row + static_cast<std::uint32_t>(i * 2048 + part * C::kHalfBytes),
+                 tokens + offsets[i] + part * 128);
         }
       }
+      tokens += C::kTokenBytes / C::kHalfBytes * 128;
       arrive_after_copies(&s.full[at.stage]);
       at.next(C::kStages);
     }
@@ -218,7 +225,7 @@ __device__ __forceinline__ void multiply_item(const Params& p, Shared& s, std::u
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) acc[j][i] = 0;
   }
-  for (int k = 0; k < p.k_tiles; ++k) {
+  for (int k = 0; k < p.k_tiles; k += C::kDepth) {
     ptx::mbarrier_wait(&s.full[at.stage], at.parity);
     ptx::fence_proxy_async_shared();  // tokens came by ordinary copies
     const std::uint8_t* stage = ring_bytes + at.stage * C::kStageBytes;
@@ -228,9 +235,10 @@ __device__ __forceinline__ void multiply_item(const Params& p, Shared& s, std::u
     constexpr int kSteps = C::kFp8 ? 2 : 4;
     std::uint32_t a[2][kSteps][4];
 #pragma unroll
-    for (int unit = 0; unit < 2 * C::kSubs; ++unit) {
-      const int half = unit / C::kSubs, j = unit % C::kSubs;
-      const std::uint8_t* from = stage + tiles[j];
+    for (int unit = 0; unit < 2 * C::kSubs * C::kDepth; ++unit) {
+      const int half = unit / C::kSubs % 2, j = unit % C::kSubs, depth = unit / C::kSubs / 2;
+      const std::uint8_t* from = stage + tiles[j] + depth * kMoeTileBytes;
+      const std::uint64_t at_depth = tokens + static_cast<std::uint64_t>((depth * C::kDepthBytes) >> 4);
       const uint4 codes = reinterpret_cast<const uint4*>(from)[half * 32 + lane];
       const uint2 scales = reinterpret_cast<const uint2*>(from + kMoeTileCodes)[lane / 4];
       std::uint32_t(&to)[kSteps][4] = a[unit % 2];
@@ -252,10 +260,10 @@ __device__ __forceinline__ void multiply_item(const Params& p, Shared& s, std::u
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
         if constexpr (C::kFp8) {
-          ptx::wgmma_fp8<N>(acc[j], to[i], tokens + static_cast<std::uint64_t>((half * 64 + i * 32) >> 4));
+          ptx::wgmma_fp8<N>(acc[j], to[i], at_depth + static_cast<std::uint64_t>((half * 64 + i * 32) >> 4));
         } else {
           ptx::wgmma_bf16<N>(acc[j], to[i],
-                             tokens + static_cast<std::uint64_t>((half * C::kHalfBytes + i * 32) >> 4));
+                             at_depth + static_cast<std::uint64_t>((half * C::kHalfBytes + i * 32) >> 4));
         }
       }
       ptx::wgmma_commit();
@@ -356,7 +364,7 @@ __device__ void consume_item(const Params& p, Shared& s, std::uint32_t ring, con
 #pragma unroll
   for (int j = 0; j < C::kSubs; ++j) {
     const int tile = min(first + 4 * j, last);
-    tiles[j] = C::kTokenBytes + tile * kMoeTileBytes;
+    tiles[j] = C::kTokenBytes + tile * C::kTileBytes;
     if constexpr (C::kFp8) {
       const std::uint8_t* bases =
           p.bases + group.expert * p.expert_bases + (tile0 + tile) * kMoeTileRows + lane / 4;
@@ -504,6 +512,9 @@ __global__ void combine_kernel(const __nv_bfloat16* d, const std::int32_t* ids, 
 
 template <bool Down, class C>
 cudaError_t launch_cut(Params p, int sm_count, cudaStream_t stream) {
+  if constexpr (C::kDepth > 1) {
+    if (p.k_tiles % C::kDepth != 0) return launch_cut<Down, typename C::Shallow>(p, sm_count, stream);
+  }
   p.items = (p.row_tiles + C::kItem - 1) / C::kItem;
   const auto kernel = prefill_kernel<Down, C>;
   const cudaError_t allowed =
@@ -519,26 +530,20 @@ cudaError_t launch(const Params& p, ExpertActivations activations, int cut, int 
   if (activations == ExpertActivations::kBF16) {
     switch (cut) {
       case 0:
-        return launch_cut<Down, Cut<false, 2, 2, 64, 16, 32>>(p, sm_count, stream);
+        return launch_cut<Down, Cut<false, 2, 2, 64, 16, 32, 2>>(p, sm_count, stream);
       case 1:
-        return launch_cut<Down, Cut<false, 2, 2, 64, 32, 48>>(p, sm_count, stream);
+        return launch_cut<Down, Cut<false, 2, 2, 128, 80, 112>>(p, sm_count, stream);
       case 2:
         return launch_cut<Down, Cut<false, 2, 2, 128, 64, 96>>(p, sm_count, stream);
-      case 3:
-        return launch_cut<Down, Cut<false, 2, 2, 128, 80, 112>>(p, sm_count, stream);
     }
   } else {
     switch (cut) {
       case 0:
-        return launch_cut<Down, Cut<true, 2, 2, 64, 32, 48>>(p, sm_count, stream);
+        return launch_cut<Down, Cut<true, 2, 2, 64, 32, 48, 2>>(p, sm_count, stream);
       case 1:
-        return launch_cut<Down, Cut<true, 4, 1, 64, 32, 48>>(p, sm_count, stream);
+        return launch_cut<Down, Cut<true, 2, 2, 96, 64, 80, 2>>(p, sm_count, stream);
       case 2:
-        return launch_cut<Down, Cut<true, 2, 2, 96, 64, 80>>(p, sm_count, stream);
-      case 3:
         return launch_cut<Down, Cut<true, 2, 2, 160, 128, 144>>(p, sm_count, stream);
-      case 4:
-        return launch_cut<Down, Cut<true, 3, 1, 160, 128, 144>>(p, sm_count, stream);
     }
   }
   return cudaErrorInvalidValue;
@@ -564,23 +569,18 @@ struct Parts {
 }  // namespace
 
 bool prefill_experts_pays(int rows, int top_k, int experts) {
-  return rows > kExpertsRows || (rows >= 384 && rows * top_k >= 12 * experts);
+  return rows > kExpertsRows || (rows >= 320 && rows * top_k >= 10 * experts);
 }
 
-bool prefill_experts_fp8_pays(int rows, int top_k, int experts) { return rows * top_k >= 32 * experts; }
-
-int prefill_experts_cuts(ExpertActivations activations) {
-  return activations == ExpertActivations::kBF16 ? 4 : 5;
-}
+bool prefill_experts_fp8_pays(int rows, int top_k, int experts) { return rows * top_k >= 48 * experts; }
 
 int prefill_experts_cut(ExpertActivations activations, int rows, int top_k, int experts) {
-  const int mean = rows * top_k / experts;
-  if (activations == ExpertActivations::kFp8) return mean <= 40 ? 0 : mean <= 80 ? 2 : 3;
-  return mean <= 20 ? 0 : mean <= 40 ? 1 : mean <= 80 ? 3 : 2;
+  const int mean = rows * top_k / experts, most = activations == ExpertActivations::kFp8 ? 80 : 96;
+  return mean <= 40 ? 0 : mean <= most ? 1 : 2;
 }
 
 int prefill_group_rows(ExpertActivations activations, int cut) {
-  constexpr int kBF16[] = {64, 64, 128, 128}, kFp8[] = {64, 64, 96, 160, 160};
+  constexpr int kBF16[kPrefillCuts] = {64, 128, 128}, kFp8[kPrefillCuts] = {64, 96, 160};
   return activations == ExpertActivations::kBF16 ? kBF16[cut] : kFp8[cut];
 }
 

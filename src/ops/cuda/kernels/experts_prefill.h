@@ -37,7 +37,7 @@ bool prefill_experts_pays(int rows, int top_k, int experts);
 bool prefill_experts_fp8_pays(int rows, int top_k, int experts);
 // Which of the kernels fits the usual number of rows of an expert; bits do not depend on it.
 int prefill_experts_cut(ExpertActivations activations, int rows, int top_k, int experts);
-int prefill_experts_cuts(ExpertActivations activations);
+inline constexpr int kPrefillCuts = 3;  // of each kind
 // Rows of an expert that share one tile: what the plan's groups are cut to.
 int prefill_group_rows(ExpertActivations activations, int cut);
 std::size_t prefill_experts_workspace(ExpertActivations activations, int rows, int top_k, int hidden,
