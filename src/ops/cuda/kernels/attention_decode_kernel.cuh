@@ -37,6 +37,7 @@ struct Shape {
   static constexpr int kStages = kFp8 ? 3 : 4;
   static constexpr int kRaw = !kFp8 ? 0 : kRows == 64 ? 3 : 2;  // tiles of E4M3 under way
   static constexpr int kScaleSlots = 8;
+  static constexpr int kPageSlots = 8;  // tiles whose pages are asked for ahead, twice
   static constexpr int kQBytes = kRows * kQk * 2;
   static constexpr int kKBytes = kTile * kQk * 2;
   static constexpr int kVBytes = kTile * kVDim * 2;
@@ -49,15 +50,17 @@ struct Shape {
   static constexpr int kRawAt = kStageAt + kStages * kStageBytes;
   static constexpr int kScaleAt = kRawAt + kRaw * kRawBytes;
   static constexpr int kBarriersAt = kScaleAt + kScaleBytes;
-  static constexpr int kTablesAt = kBarriersAt + 128;
+  static constexpr int kPagesAt = kBarriersAt + 256;
+  static constexpr int kTablesAt = kPagesAt + kPageSlots * kTile * 4;
   static constexpr int kBytes = kTablesAt + (2 * (kSequences + 1) + 4 * kSequences + 16) * 4;
   static_assert(kBytes <= 232448);
 
-  // Barriers, by their places behind the first: stages filled, stages free, queries there, queries taken.
+  // Barriers, by their places behind the first: stages filled, stages free, queries there, queries taken, pages there.
   static constexpr int kFull = 0;
   static constexpr int kFree = 8 * kStages;
   static constexpr int kQFull = 16 * kStages;
   static constexpr int kQFree = 16 * kStages + 8;
+  static constexpr int kPagesThere = 16 * kStages + 16;
 };
 
 // What all threads know of the sequences, in shared memory.
@@ -213,26 +216,58 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
   const int row = tid / kLanes;
   const int column = tid % kLanes;
 
-  // The tile that is loaded, and the one after it, whose pages have been asked for.
-  Item item;
-  int tile = 0;
-  int index = -1;
-  int pages[kKeys];
+  // The next tile to load.
+  int index = static_cast<int>(blockIdx.x);
+  if (index >= items) return;
   int s = 0;
-  int ahead_index = static_cast<int>(blockIdx.x);
-  if (ahead_index >= items) return;
-  Item ahead = find_item(args, tables, most, ahead_index, s);
-  int ahead_tile = ahead.tile_begin;
-  int ahead_pages[kKeys];
-  const auto fetch_pages = [&](const Item& of, int t, int(&to)[kKeys]) {
+  Item item = find_item(args, tables, most, index, s);
+  int tile = item.tile_begin;
+  const auto advance = [&] {
+    if (++tile < item.tile_end) return;
+    index += grid;
+    if (index >= items) return;
+    item = find_item(args, tables, most, index, s);
+    tile = item.tile_begin;
+  };
+
+  // Pages are asked for some tiles ahead: a look-up takes as long as the copies before it.
+  constexpr int kAhead = S::kPageSlots / 2;
+  const std::uint32_t page_slots = base + S::kPagesAt;
+  int fetched = 0;
+  int fetch_index = index;
+  int fetch_s = 0;
+  Item fetch_item = item;
+  int fetch_tile = tile;
+  const auto fetch_pages = [&] {
+    if (fetch_index >= items) return;
+    const int slot = fetched % S::kPageSlots;
+    if (tid < kTile) {
+      const int key = fetch_tile * kTile + tid;
+      const bool valid = key >= fetch_item.block.keys.first && key < fetch_item.block.keys.last;
+      ptx::copy4(page_slots + (slot * kTile + tid) * 4,
+                 fetch_item.sequence.pages + (valid ? key_page(p, key) : 0), valid);
+    }
+    ptx::copies_arrive(barriers + S::kPagesThere + 8 * slot);
+    ++fetched;
+    if (++fetch_tile < fetch_item.tile_end) return;
+    fetch_index += grid;
+    if (fetch_index >= items) return;
+    fetch_item = find_item(args, tables, most, fetch_index, fetch_s);
+    fetch_tile = fetch_item.tile_begin;
+  };
+  int pages[kKeys];  // of this thread's keys; -1: not seen
+  const auto take_pages = [&](int n) {
+    const int slot = n % S::kPageSlots;
+    ptx::barrier_wait(barriers + S::kPagesThere + 8 * slot, (n / S::kPageSlots) & 1);
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
-      const int key = t * kTile + row + i * kStep;
-      const bool valid = key >= of.block.keys.first && key < of.block.keys.last;
-      to[i] = valid ? __ldg(of.sequence.pages + key_page(p, key)) : -1;
+      const int key = tile * kTile + row + i * kStep;
+      const bool valid = key >= item.block.keys.first && key < item.block.keys.last;
+      const int page = ptx::load4(page_slots + (slot * kTile + row + i * kStep) * 4);
+      pages[i] = valid ? page : -1;
     }
   };
-  fetch_pages(ahead, ahead_tile, ahead_pages);
+  for (int i = 0; i < kAhead; ++i) fetch_pages();
 
   // What the kernel before may still write: queries, and the keys of the step.
   bool waited = p.overlap != Overlap::kRead;
@@ -289,27 +324,14 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
       }
     }
   };
-  const auto move_on = [&] {
-    if (ahead_index != index) item = ahead;
-    index = ahead_index;
-    tile = ahead_tile;
-#pragma unroll
-    for (int i = 0; i < kKeys; ++i) pages[i] = ahead_pages[i];
-    if (++ahead_tile == ahead.tile_end) {
-      ahead_index += grid;
-      if (ahead_index >= items) return;
-      ahead = find_item(args, tables, most, ahead_index, s);
-      ahead_tile = ahead.tile_begin;
-    }
-    fetch_pages(ahead, ahead_tile, ahead_pages);
-  };
   const auto is_old = [&] { return (tile + 1) * kTile <= item.sequence.position; };
 
   if constexpr (!kFp8) {
-    for (int n = 0; ahead_index < items; ++n) {
+    for (int n = 0; index < items; ++n) {
+      take_pages(n);
+      fetch_pages();
       const int stage = n % S::kStages;
       ptx::barrier_wait(barriers + S::kFree + 8 * stage, (n / S::kStages + 1) & 1);
-      move_on();
       if (!is_old()) wait_for_step();
       const bool first = tile == item.tile_begin;
       if (first && waited) {
@@ -325,6 +347,7 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
         wait_for_step();
         load_q();
       }
+      advance();
     }
   } else {
     // E4M3: every thread turns into bf16 what it has copied itself.
@@ -332,11 +355,12 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
     int begun = 0;
     int turned = 0;
     for (;;) {
-      const bool more = ahead_index < items;
-      const bool first = more && ahead_tile == ahead.tile_begin;
+      const bool more = index < items;
+      const bool first = more && tile == item.tile_begin;
       const bool q_free = !first || begun == 0 || ptx::barrier_done(barriers + S::kQFree, (q_count + 1) & 1);
       if (more && begun - turned < S::kRaw && q_free) {
-        move_on();
+        take_pages(begun);
+        fetch_pages();
         if (!is_old()) wait_for_step();
         if (first && waited) load_q();
         const std::uint32_t at = base + S::kRawAt + (begun % S::kRaw) * S::kRawBytes + tid * 16;
@@ -348,6 +372,7 @@ __device__ __forceinline__ void load_items(const Params& p, const Tables& tables
           wait_for_step();
           load_q();
         }
+        advance();
         if (begun - turned < S::kRaw) continue;
       }
       if (begun == turned) {
@@ -769,6 +794,7 @@ __global__ void __launch_bounds__(Shape<kQk, kRows, kFp8>::kThreads, 1)
     }
     ptx::barrier_init(barriers + S::kQFull, 128);
     ptx::barrier_init(barriers + S::kQFree, 4 * S::kGroups);
+    for (int i = 0; i < S::kPageSlots; ++i) ptx::barrier_init(barriers + S::kPagesThere + 8 * i, 128);
   }
   if (p.overlap == Overlap::kLaunch) ptx::wait_for_kernel_before();
   Tables tables;
