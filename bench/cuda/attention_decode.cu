@@ -1,7 +1,8 @@
 // Times attention_decode beside the roof of the chip and published kernels measured on it.
-//   attention_decode SET [page=16] [bf16|fp8] [rows=1,8] [batch=1,4,32] [keys=2048,47104] [check] [launch|read]
+//   attention_decode [SET] [page=64] [fp8] [rows=1,8] [batch=1,4,32] [keys=2048,47104,184320] [check] [launch|read]
 // SET: tp1 (64/4 heads), tp2, tp8 (full attention); window1, window2, window8 (64/8, 32/4, 8/1 heads, window 128 with
-// sinks), drafter (64/8 heads of 128, bidirectional, 1024 keys before the block).
+// sinks), drafter (64/8 heads of 128, bidirectional, 1024 keys before the block). Without one: all of them, tp1 with
+// both types of cache.
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
@@ -44,8 +45,15 @@ constexpr Peer kPeers[] = {
     {"tp1", 8, 1, 47104, 50.6, 53.3, 48.9},      {"tp1", 8, 4, 47104, 140.5, 145.5, 121.3},
     {"tp1", 8, 32, 47104, 939.9, 945.7, 811.6},  {"tp1", 8, 1, 184320, 142.1, 150.9, 132.9},
     {"tp1", 8, 4, 184320, 466.6, 481.1, 401.6},  {"tp1", 8, 32, 184320, 4102, 4119, 3263},
-    {"tp2", 1, 1, 47104, 29.2, 29.7, 0},         {"tp2", 1, 4, 47104, 71.6, 73.4, 0},
+    {"tp2", 1, 1, 2048, 11.5, 11.6, 0},          {"tp2", 1, 4, 2048, 13.7, 13.7, 0},
+    {"tp2", 1, 32, 2048, 31.9, 33.5, 0},         {"tp2", 1, 1, 47104, 29.2, 29.7, 0},
+    {"tp2", 1, 4, 47104, 71.6, 73.4, 0},         {"tp2", 1, 32, 47104, 459.4, 466.0, 0},
+    {"tp2", 1, 1, 184320, 74.8, 75.8, 0},        {"tp2", 1, 4, 184320, 239.1, 244.3, 0},
+    {"tp2", 1, 32, 184320, 1781, 1792, 0},       {"tp2", 8, 1, 2048, 17.1, 16.1, 0},
+    {"tp2", 8, 4, 2048, 19.3, 19.1, 0},          {"tp2", 8, 32, 2048, 41.1, 42.2, 0},
     {"tp2", 8, 1, 47104, 34.4, 35.3, 0},         {"tp2", 8, 4, 47104, 79.4, 79.4, 0},
+    {"tp2", 8, 32, 47104, 479.7, 481.9, 0},      {"tp2", 8, 1, 184320, 81.9, 82.0, 0},
+    {"tp2", 8, 4, 184320, 249.9, 251.2, 0},      {"tp2", 8, 32, 184320, 1830, 1822, 0},
     {"tp8", 1, 1, 2048, 11.2, 11.2, 0},          {"tp8", 1, 4, 2048, 12.6, 12.7, 0},
     {"tp8", 1, 32, 2048, 21.5, 21.9, 0},         {"tp8", 1, 1, 47104, 24.7, 24.8, 0},
     {"tp8", 1, 4, 47104, 43.2, 43.4, 0},         {"tp8", 1, 32, 47104, 237.5, 240.6, 0},
@@ -254,7 +262,7 @@ void bench(const Heads& heads, int rows, int batch, int keys, int page_size, boo
   for (const Peer& p : kPeers) {
     if (std::strcmp(p.set, heads.set) == 0 && p.rows == rows && p.batch == batch && p.keys == keys) peer = &p;
   }
-  const double theirs = peer == nullptr ? 0 : fp8 ? peer->fp8_p16 : page_size >= 128 ? peer->p128 : peer->p16;
+  const double theirs = peer == nullptr ? 0 : fp8 ? peer->fp8_p16 : page_size >= 64 ? peer->p128 : peer->p16;
   std::printf("%-8s %2d x %2d @ %6d p%-3d %s %8.1f us  floor %7.1f (%3.0f%%)", heads.set, rows, batch, keys,
               page_size, fp8 ? "fp8 " : "bf16", us, floor, 100 * floor / us);
   if (theirs > 0) std::printf("  FA3 %7.1f (x%.2f)", theirs, theirs / us);
@@ -289,13 +297,17 @@ void bench(const Heads& heads, int rows, int batch, int keys, int page_size, boo
 int main(int argc, char** argv) {
   std::vector<int> rows = {1, 8};
   std::vector<int> batch = {1, 4, 32};
-  std::vector<int> keys = {2048, 47104};
-  std::vector<int> pages = {16};
+  std::vector<int> keys = {2048, 47104, 184320};
+  std::vector<int> pages = {64};
+  std::string set;
   bool fp8 = false;
   bool check = false;
   auto overlap = mimo::cuda::Overlap::kNone;
-  for (int i = 2; i < argc; ++i) {
+  for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
+    for (const Heads& heads : kHeads) {
+      if (arg == heads.set) set = arg;
+    }
     if (arg.rfind("page=", 0) == 0) pages = numbers(argv[i] + 5);
     if (arg.rfind("rows=", 0) == 0) rows = numbers(argv[i] + 5);
     if (arg.rfind("batch=", 0) == 0) batch = numbers(argv[i] + 6);
@@ -306,11 +318,15 @@ int main(int argc, char** argv) {
     if (arg == "read") overlap = mimo::cuda::Overlap::kRead;
   }
   for (const Heads& heads : kHeads) {
-    if (argc < 2 || std::strcmp(argv[1], heads.set) != 0) continue;
-    for (const int page : pages)
-      for (const int r : rows)
-        for (const int k : keys)
-          for (const int b : batch) bench(heads, r, b, k, page, fp8, check, overlap);
+    if (!set.empty() && set != heads.set) continue;
+    // What a window sees does not depend on what lies before it.
+    const std::vector<int> lengths = heads.window > 0 && set.empty() ? std::vector<int>{47104} : keys;
+    const bool both = set.empty() && std::strcmp(heads.set, "tp1") == 0;
+    for (const bool type : both ? std::vector<bool>{false, true} : std::vector<bool>{fp8})
+      for (const int page : pages)
+        for (const int r : rows)
+          for (const int k : lengths)
+            for (const int b : batch) bench(heads, r, b, k, page, type, check, overlap);
   }
   return 0;
 }
