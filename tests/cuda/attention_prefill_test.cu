@@ -133,6 +133,28 @@ TEST(AttentionPrefillInvariance, RowsDependOnTheirOwnSequenceOnly) {
   }
 }
 
+// Scales below f16's normal numbers keep their digits: values 2^-12 as large give a result 2^-12 as large.
+TEST(AttentionPrefillFp8, SmallScales) {
+  CaseSpec spec{.q_heads = 32, .kv_heads = 2, .page_size = 16, .fp8 = true, .sequences = {{100, 200, 0, 1}}};
+  Case problem(spec);
+  run(problem);
+  const auto want = problem.output();
+  const KvView& kv = problem.args.kv;
+  std::vector<float> scales(static_cast<std::size_t>(kv.pages) * kv.kv_heads * kv.page_size);
+  MIMO_CUDA(cudaMemcpy(scales.data(), kv.v_scale, scales.size() * 4, cudaMemcpyDeviceToHost));
+  for (float& scale : scales) scale *= 0x1p-12f;
+  MIMO_CUDA(cudaMemcpy(kv.v_scale, scales.data(), scales.size() * 4, cudaMemcpyHostToDevice));
+  problem.poison_output();
+  run(problem);
+  const auto got = problem.output();
+  int wrong = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const float expected = __bfloat162float(want[i]), here = __bfloat162float(got[i]) * 0x1p12f;
+    wrong += !(std::abs(here - expected) <= std::abs(expected) / 128 + 1e-3f);
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST(AttentionPrefillGraph, ReplaysWithOtherContents) {
   CaseSpec spec{
       .q_heads = 16, .kv_heads = 1, .page_size = 16, .sequences = {{200, 100, 0, 1}, {64, 0, 0, 2}}};

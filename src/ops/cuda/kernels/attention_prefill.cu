@@ -19,7 +19,12 @@ int group_of(const AttentionArgs& args) { return args.q_heads / args.kv.kv_heads
 template <class Action>
 void dispatch(const AttentionArgs& args, const Action& action) {
   const bool boxes = args.kv.page_size % 8 == 0;
-  if (args.kv.fp8) return action.template operator()<Config<3, 96, 2, false, true, Load::kFp8>>();
+  if (args.kv.fp8) {
+    if (args.kv.kv_heads == 1 && args.window == 0) {
+      return action.template operator()<Config<2, 96, 2, true, false, Load::kFp8>>();
+    }
+    return action.template operator()<Config<3, 96, 2, false, true, Load::kFp8>>();
+  }
   if (args.window > 0) {
     if (boxes) return action.template operator()<Config<3, 80, 3, false, false>>();
     return action.template operator()<Config<3, 80, 3, false, false, Load::kGather>>();
