@@ -29,7 +29,12 @@ void dispatch(const AttentionArgs& args, const Action& action) {
     if (boxes) return action.template operator()<Config<3, 80, 3, false, false>>();
     return action.template operator()<Config<3, 80, 3, false, false, Load::kGather>>();
   }
-  if (!boxes) return action.template operator()<Config<3, 112, 2, false, false, Load::kGather>>();
+  if (!boxes) {
+    if (args.kv.kv_heads == 1) {
+      return action.template operator()<Config<2, 128, 2, false, false, Load::kGather>>();
+    }
+    return action.template operator()<Config<3, 112, 2, false, false, Load::kGather>>();
+  }
   if (args.kv.kv_heads == 1) return action.template operator()<Config<2, 128, 2, true, false>>();
   return action.template operator()<Config<3, 96, 2, false, true>>();
 }

@@ -72,11 +72,15 @@ struct Config {
   static constexpr bool kConverts = kLoad == Load::kFp8;
   static constexpr bool kThreadsWrite = kLoad == Load::kGather || kLoad == Load::kFp8;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
-  static constexpr int kConsumerRegisters = kWarpgroups == 2 ? (kConverts ? 208 : 232)
+  static constexpr int kConsumerRegisters = kWarpgroups == 2 ? (kConverts       ? 208
+                                                                : kThreadsWrite ? 224
+                                                                                : 232)
                                                              : (kConverts  ? 144
                                                                 : kOverlap ? 160
                                                                            : 152);
-  static constexpr int kProducerRegisters = kWarpgroups == 2 ? (kConverts ? 88 : 40)
+  static constexpr int kProducerRegisters = kWarpgroups == 2 ? (kConverts       ? 88
+                                                                : kThreadsWrite ? 56
+                                                                                : 40)
                                                              : (kConverts  ? 80
                                                                 : kOverlap ? 32
                                                                            : 56);

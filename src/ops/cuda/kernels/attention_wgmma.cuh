@@ -32,41 +32,6 @@ __device__ __forceinline__ void hold(float (&d)[kCount]) {
 #define MIMO_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 
 // A and B from shared memory, both K-major.
-__device__ __forceinline__ void wgmma_ss(float (&d)[16], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, %16, %17, p, 1, 1, 0, 0;\n}\n"
-      : MIMO_D8(0), MIMO_D8(8)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-// A and B from shared memory, both K-major.
-__device__ __forceinline__ void wgmma_ss(float (&d)[24], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %26, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23"
-      "}, %24, %25, p, 1, 1, 0, 0;\n}\n"
-      : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-// A and B from shared memory, both K-major.
-__device__ __forceinline__ void wgmma_ss(float (&d)[32], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, p, 1, 1, 0, 0;\n}\n"
-      : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16), MIMO_D8(24)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-// A and B from shared memory, both K-major.
 __device__ __forceinline__ void wgmma_ss(float (&d)[40], std::uint64_t a, std::uint64_t b, bool accumulate) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %42, 0;\n"
@@ -135,19 +100,6 @@ __device__ __forceinline__ void wgmma_rs_mn(float (&d)[64], const std::uint32_t 
 }
 
 // A and B from shared memory, both K-major; f16.
-__device__ __forceinline__ void wgmma_ss_half(float (&d)[40], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %42, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39"
-      "}, %40, %41, p, 1, 1, 0, 0;\n}\n"
-      : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16), MIMO_D8(24), MIMO_D8(32)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-// A and B from shared memory, both K-major; f16.
 __device__ __forceinline__ void wgmma_ss_half(float (&d)[48], std::uint64_t a, std::uint64_t b, bool accumulate) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %50, 0;\n"
@@ -157,20 +109,6 @@ __device__ __forceinline__ void wgmma_ss_half(float (&d)[48], std::uint64_t a, s
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
       "}, %48, %49, p, 1, 1, 0, 0;\n}\n"
       : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16), MIMO_D8(24), MIMO_D8(32), MIMO_D8(40)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-
-// A and B from shared memory, both K-major; f16.
-__device__ __forceinline__ void wgmma_ss_half(float (&d)[64], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, 0, 0;\n}\n"
-      : MIMO_D8(0), MIMO_D8(8), MIMO_D8(16), MIMO_D8(24), MIMO_D8(32), MIMO_D8(40), MIMO_D8(48), MIMO_D8(56)
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 
