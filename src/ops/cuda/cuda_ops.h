@@ -4,7 +4,7 @@
 //   activations      BF16
 //   FP8 matrices     weights exact; activations FP8, a scale per row and 128 columns
 //   MXFP4 experts    weights exact; the product of gate and up rounded to an activation. With fp8_experts, where a
-//                    step has 32 rows an expert or more: rows and that product FP8, a scale a row
+//                    step has 48 rows an expert or more: rows and that product FP8, a scale a row
 //   router           fp32 arithmetic on exact weights
 //   attention        softmax weights BF16, on stored keys and values
 #pragma once
