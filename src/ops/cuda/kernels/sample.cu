@@ -156,19 +156,21 @@ __device__ __forceinline__ u64 warp_scan(u64 x) {
   }
   return x;
 }
-// The same over the block. `sums` must be free, and is free again after the next barrier.
+// The same over the block.
 __device__ u64 block_scan(u64 x, u64* sums) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const u64 inside = warp_scan(x);
+  __syncthreads();  // what others still read in `sums`
   if (threadIdx.x % 32 == 31) sums[warp] = inside;
   __syncthreads();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   return warp_total(lane < warp ? sums[lane] : 0) + inside;
 }
 
-// Sum of x over the block; the sums of its warps stay in `sums`, which must be free.
+// Sum of x over the block; the sums of its warps stay in `sums`.
 __device__ __forceinline__ u64 block_total(u64 x, u64* sums) {
   x = warp_total(x);
+  __syncthreads();  // what others still read there
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
   __syncthreads();
   return warp_total(threadIdx.x % 32 < kWarps ? sums[threadIdx.x % 32] : 0);
@@ -673,6 +675,7 @@ class Row {
       low = min(low, __shfl_xor_sync(kAll, low, step));
       high = max(high, __shfl_xor_sync(kAll, high, step));
     }
+    __syncthreads();  // what others still read there
     if (lane_ == 0) {
       shared_.warp[warp_] = low;
       shared_.warp_b[warp_] = high;
