@@ -11,10 +11,8 @@
 namespace mimo {
 namespace {
 
-// Rows that are projected or multiplied by the head at a time: bounds the buffers of long prompts and of large
-// batches (a row of logits is 600 KB in the family).
+// Rows that are projected at a time: bounds the buffers of long prompts.
 constexpr int kContextRows = 256;
-constexpr int kHeadRows = 64;
 
 Status check_options(const DFlashDrafter::Options& options, const TargetModel& target) {
   const int vocab = target.config().vocab;
@@ -489,7 +487,8 @@ void DFlashDrafter::draft(std::span<DraftRequest> requests) {
   batch_->add_key(key_);
   ops_.run(key_, [&] {
     run_rows(static_cast<int>(requests.size()));
-    choose(reinterpret_cast<std::int32_t*>(chosen), reinterpret_cast<float*>(chosen + wanted));
+    target_.best_of_head(normed_.data(), static_cast<int>(wanted), options_.vocab, logits_,
+                         reinterpret_cast<std::int32_t*>(chosen), reinterpret_cast<float*>(chosen + wanted));
   });
   answers_.resize(2 * wanted);
   ops_.download(answers_.data(), chosen, answers_.size() * sizeof(std::uint32_t));
@@ -504,17 +503,6 @@ void DFlashDrafter::draft(std::span<DraftRequest> requests) {
       if (i < request.confidence.size()) request.confidence[i] = probability(i);
     }
     at += count;
-  }
-}
-
-// The best token of every row in normed_, and its probability.
-void DFlashDrafter::choose(std::int32_t* ids, float* probabilities) {
-  const auto hidden = static_cast<std::size_t>(config_.hidden);
-  const auto wanted = static_cast<int>(wanted_rows_.size());
-  for (int first = 0; first < wanted; first += kHeadRows) {
-    const int rows = std::min(kHeadRows, wanted - first);
-    target_.best_of_head(act_at(ops_, normed_.data(), static_cast<std::size_t>(first) * hidden), rows,
-                         options_.vocab, logits_, ids + first, probabilities + first);
   }
 }
 

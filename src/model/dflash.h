@@ -110,7 +110,6 @@ class DFlashDrafter final : public Drafter {
   void lay_out(std::span<const DraftRequest> requests);
   void run_rows(int requests);
   void run_layer(int index, int rows);
-  void choose(std::int32_t* ids, float* probabilities);
 
   const TargetModel& target_;
   Ops& ops_;

@@ -14,6 +14,10 @@ namespace {
 // some of them take.
 constexpr std::size_t kRecordedRows = 256;
 
+// Rows of logits that are written at a time where only their best tokens are wanted: bounds the buffer of large batches
+// (a row of logits is 600 KB in the family).
+constexpr int kHeadRows = 128;
+
 // Packs a BF16 matrix as it is, or through FP8 when asked to.
 Result<std::unique_ptr<Matrix>> pack_bf16(Ops& ops, const WeightView& view, MatrixUse use, bool requantize) {
   if (!requantize || view.format != WeightFormat::kBF16) return ops.pack_matrix(view, use);
@@ -167,9 +171,14 @@ void TargetModel::best_of_head(const Act* normed, int rows, int count, BackendAr
                                std::int32_t* ids, float* probabilities) const {
   if (rows == 0 || ops_->best_linear(normed, rows, *lm_head_, count, ids, probabilities)) return;
   const auto vocab = static_cast<std::size_t>(config_.vocab);
-  float* all = logits.reserve(*ops_, static_cast<std::size_t>(rows) * vocab);
-  lm_head(normed, rows, all);
-  ops_->best_tokens(all, vocab, rows, count, ids, probabilities);
+  const auto hidden = static_cast<std::size_t>(config_.hidden);
+  for (int first = 0; first < rows; first += kHeadRows) {
+    const int part = std::min(kHeadRows, rows - first);
+    float* some = logits.reserve(*ops_, static_cast<std::size_t>(part) * vocab);
+    lm_head(act_at(*ops_, normed, static_cast<std::size_t>(first) * hidden), part, some);
+    ops_->best_tokens(some, vocab, part, count, ids + first,
+                      probabilities == nullptr ? nullptr : probabilities + first);
+  }
 }
 
 // Copies the wanted rows of `state` [rows of the step, hidden] to every place where `index` is asked for.
