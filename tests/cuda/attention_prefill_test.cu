@@ -155,6 +155,29 @@ TEST(AttentionPrefillFp8, SmallScales) {
   EXPECT_EQ(wrong, 0);
 }
 
+// Many short items a thread block, which is when the warps of a producer can drift apart: nothing may wait for ever, and
+// all launches give the same bits.
+TEST(AttentionPrefillInvariance, ManyLaunches) {
+  for (const bool window : {false, true}) {
+    for (const bool fp8 : {false, true}) {
+      for (const int page : {1, 16}) {
+        CaseSpec spec{.q_heads = 64, .kv_heads = 8, .page_size = page, .window = window ? 128 : 0};
+        spec.fp8 = fp8;
+        for (int s = 0; s < 24; ++s) spec.sequences.push_back({40 + 5 * s, 16 * s, 0, 1});
+        Case problem(spec);
+        DeviceArray<std::uint8_t> workspace(attention_prefill_workspace(problem.args));
+        attention_prefill_plan(problem.args, workspace.get(), nullptr);
+        attention_prefill(problem.args, workspace.get(), nullptr);
+        const auto want = problem.output();
+        problem.poison_output();
+        for (int i = 0; i < 200; ++i) attention_prefill(problem.args, workspace.get(), nullptr);
+        const auto got = problem.output();
+        EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * 2), 0);
+      }
+    }
+  }
+}
+
 TEST(AttentionPrefillGraph, ReplaysWithOtherContents) {
   CaseSpec spec{
       .q_heads = 16, .kv_heads = 1, .page_size = 16, .sequences = {{200, 100, 0, 1}, {64, 0, 0, 2}}};

@@ -195,8 +195,10 @@ __device__ __forceinline__ void for_each_item(const Params& params, Control<C>& 
     const ItemPlace place = item_place(params, item);
     const int head = item < items ? place.head : -1;
     if (head >= 0) block = params.list[place.block];
-    hopper::barrier_wait(&control.work_empty[n & 1], ((n >> 1) & 1) ^ 1);
+    // One thread alone waits: for the others the barrier could go on by a whole phase before they look, since nothing that
+    // completes it depends on them, and an even number of phases looks like none.
     if (thread == 0) {
+      hopper::barrier_wait(&control.work_empty[n & 1], ((n >> 1) & 1) ^ 1);
       work.block = block;
       work.head = head;
       if (head < 0 && atomicAdd(&params.header->finished, 1) == static_cast<int>(gridDim.x) - 1) {
@@ -206,6 +208,7 @@ __device__ __forceinline__ void for_each_item(const Params& params, Control<C>& 
       }
       hopper::barrier_arrive(&control.work_full[n & 1]);
     }
+    __syncwarp();
     if (head < 0) return;
     run(block, head, n);
     // With a window all items cost the same. Without, the next one is taken as late as can be, when the last tiles of
@@ -225,20 +228,22 @@ __device__ __forceinline__ void for_each_item(const Params& params, Control<C>& 
   }
 }
 
-// Brings the queries of an item, once the rows of the one before are done with.
+// Brings the queries of an item, once the rows of the one before are done with. One thread waits and copies (see
+// for_each_item).
 template <class C>
 __device__ __forceinline__ void bring_queries(const Params& params, std::uint8_t* shared, Control<C>& control,
                                               const Block& block, int head, int n) {
-  const int positions = 64 >> params.group_shift;
+  if (threadIdx.x % (C::kLoad == Load::kBoxes ? 32 : 128) == 0) {
+    const int positions = 64 >> params.group_shift;
 #pragma unroll 1
-  for (int w = 0; w < C::kWarpgroups; ++w) {
-    hopper::barrier_wait(&control.q_empty[w], (n & 1) ^ 1);
-    if (threadIdx.x % (C::kLoad == Load::kBoxes ? 32 : 128) == 0) {
+    for (int w = 0; w < C::kWarpgroups; ++w) {
+      hopper::barrier_wait(&control.q_empty[w], (n & 1) ^ 1);
       hopper::barrier_expect(&control.q_full[w], C::kQBytes);
       hopper::copy_box(shared + w * C::kQBytes, &params.q_map, &control.q_full[w], 0, 0, 0,
                        (head << params.group_shift) >> 3, block.origin_row + w * positions);
     }
   }
+  __syncwarp();
 }
 
 // By one thread: the queries of an item, to the L2 cache.
