@@ -133,7 +133,3 @@ def test_a_drafter_copied_in_part_is_refused(run, tmp_path):
     for name in ("mask_embedding.pt", "config.json"):
         (copy / "dflash" / name).unlink()
         run(model=copy).refusal(f"dflash/{name}", "--speculative-algorithm NONE")
-
-
-def test_benchmarks_of_the_forward_pass_take_no_drafter(mimo):
-    mimo("bench", "model", TINY, "--speculative-algorithm", "NONE").refusal("--speculative-algorithm")
