@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "graph_time.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/attention_decode.h"
 #include "ops/cuda/kernels/attention_plain.h"
@@ -233,29 +234,11 @@ void bench(const Heads& heads, int rows, int batch, int keys, int page_size, boo
   MIMO_CUDA(cudaMemset(workspace, 0, mimo::cuda::kDecodeBarrierBytes));
 
   cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
   MIMO_CUDA(cudaStreamCreate(&stream));
   MIMO_CUDA(cudaDeviceSynchronize());
-  MIMO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  for (const AttentionArgs& a : all) mimo::cuda::attention_decode(a, workspace, stream, overlap);
-  MIMO_CUDA(cudaStreamEndCapture(stream, &graph));
-  MIMO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  cudaEvent_t begin, end;
-  MIMO_CUDA(cudaEventCreate(&begin));
-  MIMO_CUDA(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = 0; i < 12; ++i) {
-    MIMO_CUDA(cudaEventRecord(begin, stream));
-    MIMO_CUDA(cudaGraphLaunch(exec, stream));
-    MIMO_CUDA(cudaEventRecord(end, stream));
-    MIMO_CUDA(cudaStreamSynchronize(stream));
-    float ms = 0;
-    MIMO_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= 2) times.push_back(1e3 * ms / sets);
-  }
-  std::sort(times.begin(), times.end());
-  const double us = times[times.size() / 2];
+  const double us = mimo::cuda::graph_time_us(stream, sets, 10, [&](int i, cudaStream_t on) {
+    mimo::cuda::attention_decode(all[static_cast<std::size_t>(i)], workspace, on, overlap);
+  });
   const double flops = 2.0 * (heads.qk_dim + 128) * heads.q_heads * static_cast<double>(seen) * rows * batch;
   const double floor = std::max(bytes / 4.60e6, flops / 786e6);
   const Peer* peer = nullptr;
@@ -287,8 +270,6 @@ void bench(const Heads& heads, int rows, int batch, int keys, int page_size, boo
         static_cast<void*>(q), static_cast<void*>(out), workspace}) {
     cudaFree(const_cast<void*>(p));
   }
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
   cudaStreamDestroy(stream);
 }
 

@@ -13,6 +13,7 @@
 #include <random>
 #include <vector>
 
+#include "graph_time.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/elementwise.h"
 
@@ -69,36 +70,15 @@ bool g_sums = false;
 void time_call(const char* name, int rows, double bytes, const std::vector<Output>& outputs,
                const std::function<void(cudaStream_t)>& call) {
   cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
   MIMO_CUDA(cudaStreamCreate(&stream));
   call(stream);
   MIMO_CUDA(cudaStreamSynchronize(stream));
   const unsigned sum = g_sums ? checksum(outputs) : 0;
-  MIMO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  for (int i = 0; i < kCalls; ++i) call(stream);
-  MIMO_CUDA(cudaStreamEndCapture(stream, &graph));
-  MIMO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  cudaEvent_t begin, end;
-  MIMO_CUDA(cudaEventCreate(&begin));
-  MIMO_CUDA(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = 0; i < 12; ++i) {
-    MIMO_CUDA(cudaEventRecord(begin, stream));
-    MIMO_CUDA(cudaGraphLaunch(exec, stream));
-    MIMO_CUDA(cudaEventRecord(end, stream));
-    MIMO_CUDA(cudaStreamSynchronize(stream));
-    float ms = 0;
-    MIMO_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= 2) times.push_back(1e3 * ms / kCalls);
-  }
-  std::sort(times.begin(), times.end());
-  std::printf("%-34s %4d rows %7.2f us  %6.1f KB", name, rows, times[times.size() / 2], bytes / 1e3);
+  const double us = mimo::cuda::graph_time_us(stream, kCalls, 10, [&](int, cudaStream_t on) { call(on); });
+  std::printf("%-34s %4d rows %7.2f us  %6.1f KB", name, rows, us, bytes / 1e3);
   if (g_sums) std::printf("  %08x", sum);
   std::printf("\n");
   std::fflush(stdout);
-  MIMO_CUDA(cudaGraphExecDestroy(exec));
-  MIMO_CUDA(cudaGraphDestroy(graph));
   MIMO_CUDA(cudaStreamDestroy(stream));
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "graph_time.h"
 #include "ops/cuda/cuda_check.h"
 #include "ops/cuda/kernels/elementwise.h"
 #include "ops/cuda/kernels/sample.h"
@@ -61,31 +62,10 @@ std::vector<int> numbers(const char* text) {
 template <class Call>
 double time_us(int calls, const Call& call) {
   cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
   MIMO_CUDA(cudaStreamCreate(&stream));
-  MIMO_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  for (int i = 0; i < calls; ++i) call(i, stream);
-  MIMO_CUDA(cudaStreamEndCapture(stream, &graph));
-  MIMO_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  cudaEvent_t begin, end;
-  MIMO_CUDA(cudaEventCreate(&begin));
-  MIMO_CUDA(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = 0; i < 9; ++i) {
-    MIMO_CUDA(cudaEventRecord(begin, stream));
-    MIMO_CUDA(cudaGraphLaunch(exec, stream));
-    MIMO_CUDA(cudaEventRecord(end, stream));
-    MIMO_CUDA(cudaStreamSynchronize(stream));
-    float ms = 0;
-    MIMO_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= 2) times.push_back(1e3 * ms / calls);
-  }
-  MIMO_CUDA(cudaGraphExecDestroy(exec));
-  MIMO_CUDA(cudaGraphDestroy(graph));
+  const double us = mimo::cuda::graph_time_us(stream, calls, 7, call);
   MIMO_CUDA(cudaStreamDestroy(stream));
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  return us;
 }
 
 }  // namespace

@@ -78,7 +78,8 @@ Result<std::uint64_t> rehearse_steps(TargetModel& model, Ops& ops, EngineOptions
     left = ops.free_memory();
     pools = (*core)->kv_bytes();
   }
-  const std::uint64_t given_back = ops.free_memory() - std::min(ops.free_memory(), left);
+  const std::uint64_t now = ops.free_memory();
+  const std::uint64_t given_back = now - std::min(now, left);
   return given_back - std::min(given_back, pools);
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/philox.h"
+#include "cuda/device_array.h"
 #include "engine/sampler.h"
 #include "ops/cuda/cuda_check.h"
 
@@ -25,31 +26,6 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int kVocab = 152064;
-
-template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(const std::vector<T>& host) : size_(host.size()) {
-    MIMO_CUDA(cudaMalloc(&data_, size_ * sizeof(T)));
-    upload(host);
-  }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  ~DeviceArray() { cudaFree(data_); }
-  T* get() const { return static_cast<T*>(data_); }
-  void upload(const std::vector<T>& host) {
-    MIMO_CUDA(cudaMemcpy(data_, host.data(), size_ * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  std::vector<T> download() const {
-    std::vector<T> host(size_);
-    MIMO_CUDA(cudaMemcpy(host.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return host;
-  }
-
- private:
-  void* data_ = nullptr;
-  std::size_t size_;
-};
 
 SamplingParams sampled(double temperature, std::int64_t top_k, double top_p, double min_p) {
   SamplingParams params;
